@@ -6,6 +6,7 @@ import (
 
 	"github.com/f4ee788f/quota/internal/core/agent"
 	"github.com/f4ee788f/quota/internal/core/limit"
+	"github.com/f4ee788f/quota/internal/core/reqcache"
 )
 
 // request is a decision that the hot path could not make: it has to be refilled,
@@ -22,7 +23,7 @@ import (
 type request struct {
 	c     *Client
 	n     int64
-	attrs []limit.Attribute // a copy
+	attrs []limit.Attribute // the caller's, or a copy once it waits: see own
 	holds []hold
 	taken []bool // by holds: the units are in hand
 	said  []bool // by holds: they are announced with Hold
@@ -40,12 +41,16 @@ type request struct {
 
 	reserves *Reservation // keeps what is in hand in the end; nil
 
-	mode     limit.Mode   // the switch as the limits were asked
-	together bool         // it is one of several (AllowTogether), which may all be denied yet: it keeps what it has
-	patient  bool         // it waits its turn, at every limit
-	peeks    bool         // it takes nothing
-	under    *agent.Entry // of the soft limit asked last, whose bucket denied; nil
-	endless  bool         // nobody will tell of its end: it passes limits of slots by
+	mode     limit.Mode // the switch as the limits were asked
+	together bool       // it is one of several (AllowTogether), which may all be denied yet: it keeps what it has
+	patient  bool       // it waits its turn, at every limit
+	peeks    bool       // it takes nothing
+
+	key       reqcache.Key
+	remembers bool         // where it is allowed it is worth remembering
+	owns      bool         // the attributes are its own
+	under     *agent.Entry // of the soft limit asked last, whose bucket denied; nil
+	endless   bool         // nobody will tell of its end: it passes limits of slots by
 
 	before func() // called once, before it waits; nil
 }
@@ -53,19 +58,24 @@ type request struct {
 // waiter is what waits in a bucket for a request.
 type waiter struct{ agent.Waiter }
 
-// request returns one of n units and of a copy of the attributes.
+// request returns one of n units.
 func (c *Client) request(n int64, attributes []limit.Attribute) *request {
 	r, _ := c.requests.Get().(*request)
 	if r == nil {
 		r = &request{c: c}
 	}
 	r.n = n
-	r.copy(attributes)
+	r.attrs = append(r.attrs[:0], attributes...)
 	return r
 }
 
-// copy copies what the caller may use again.
-func (r *request) copy(attributes []limit.Attribute) {
+// own copies what the caller may use again once the request waits, and another goroutine goes on with its memory.
+func (r *request) own() {
+	if r.owns {
+		return
+	}
+	r.owns = true
+	attributes := r.attrs
 	size := 0
 	for i := range attributes {
 		size += len(attributes[i].Name) + len(attributes[i].Value)
@@ -82,14 +92,14 @@ func (r *request) copy(attributes []limit.Attribute) {
 		return s
 	}
 	for i := range attributes {
-		r.attrs = append(r.attrs, limit.Attribute{Name: cut(len(attributes[i].Name)), Value: cut(len(attributes[i].Value))})
+		attributes[i] = limit.Attribute{Name: cut(len(attributes[i].Name)), Value: cut(len(attributes[i].Value))}
 	}
 }
 
 // room sees that all of so many limits may answer before anybody listens. Nothing waits yet.
 func (r *request) room(limits int) {
 	if cap(r.answers) < limits {
-		r.answers = make(chan *waiter, max(limits, onStack))
+		r.answers = make(chan *waiter, max(limits, 8))
 		r.spare = nil // which tell the other
 	}
 }
@@ -136,6 +146,7 @@ func (r *request) count() bool {
 	}
 	r.c.waited.Add(1)
 	r.counted = true
+	r.own()
 	if r.before != nil {
 		r.before()
 	}

@@ -10,44 +10,6 @@ import (
 	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
-// asked says how far the hot path came with a bucket.
-type asked uint8
-
-const (
-	notAsked   asked = iota
-	toldToWait       // Take failed, and Slow said Wait
-	isGone           // Take failed, and the bucket is no more
-	wasDenied        // Take failed, and Slow said Denied
-)
-
-// continueSlow goes on where the hot path stopped: at item i, whose bucket is the
-// last of holds unless it was not asked. The others' units are in hand.
-func (c *Client) continueSlow(ctx context.Context, n int64, a []limit.Attribute, set *agent.Set, holds []hold, i int, state asked) Decision {
-	r := c.request(n, a)
-	r.before = handover.Of(ctx)
-	for _, h := range holds {
-		r.hold(h, true, h.item.Hold)
-	}
-	if state != notAsked {
-		r.taken[len(holds)-1] = false
-	}
-	defer r.end()
-	if state == isGone {
-		r.giveBack(false)
-		return c.decide(ctx, r)
-	}
-	d, again := r.run(ctx, set, i, state)
-	if again {
-		return c.decide(ctx, r)
-	}
-	return d
-}
-
-// allowSlow decides what the hot path did not even begin.
-func (c *Client) allowSlow(ctx context.Context, n int64, a []limit.Attribute) Decision {
-	return c.begun(ctx, c.request(n, a))
-}
-
 // begun decides a request from the beginning, and ends it.
 func (c *Client) begun(ctx context.Context, r *request) Decision {
 	defer r.end()
@@ -78,7 +40,7 @@ func (c *Client) decide(ctx context.Context, r *request) Decision {
 		if r.peeks || r.n == 0 {
 			return c.peek(set, max(r.n, 1), r.attrs, r.endless, nil)
 		}
-		if d, again := r.run(ctx, set, 0, notAsked); !again {
+		if d, again := r.run(ctx, set); !again {
 			return d
 		}
 	}
@@ -111,6 +73,8 @@ func (c *Client) find(ctx context.Context, r *request) (*agent.Set, Reason) {
 	if c.reg.Version() == 0 || id == "" || c.lost.Load() {
 		return nil, ReasonUnknown
 	}
+	r.own() // the id is kept
+	id = agent.Lookup(r.attrs, AttrTenant)
 	t, fresh, err := c.reg.Learn(id)
 	if err != nil {
 		c.session.Press()
@@ -176,48 +140,42 @@ func (c *Client) refusal(set *agent.Set) (Decision, bool) {
 	return d, true
 }
 
-// run asks the limits of set from item i on, whose bucket is the last of holds unless
-// it was not asked. again says that the buckets are no longer those in
+// run asks the limits of set. again says that the buckets are no longer those in
 // force: nothing is held, and the caller matches again.
-func (r *request) run(ctx context.Context, set *agent.Set, i int, state asked) (d Decision, again bool) {
-	d, again = r.askAll(ctx, set, i, state)
+func (r *request) run(ctx context.Context, set *agent.Set) (d Decision, again bool) {
+	d, again, stop := r.ask(ctx, set)
+	if !stop {
+		d, again = r.conclude(ctx, set)
+	}
 	if !again && set.Trial != nil {
 		r.c.try(set, r.n, r.attrs, d.Allowed)
 	}
 	return d, again
 }
 
-func (r *request) askAll(ctx context.Context, set *agent.Set, i int, state asked) (d Decision, again bool) {
-	if d, again, stop := r.ask(ctx, set, i, state); stop {
-		return d, again
-	}
-	return r.conclude(ctx, set)
-}
-
 // ask asks the limits without waiting for their answers, but for those that have to come before the next is asked. stop
 // says that the request was decided, or, with again, that it has to match again.
-func (r *request) ask(ctx context.Context, set *agent.Set, i int, state asked) (d Decision, again, stop bool) {
+func (r *request) ask(ctx context.Context, set *agent.Set) (d Decision, again, stop bool) {
 	c := r.c
 	r.mode = c.reg.Mode()
 	r.room(len(set.Items))
-	for ; i < len(set.Items); i++ {
+	var met uint64 // of the limits from first on, a bit each, those that hold the request
+	for i, first := 0, -1; i < len(set.Items); i++ {
 		it := &set.Items[i]
-		switch state {
-		case toldToWait:
-			state = notAsked
-			if d, again, stop := r.await(ctx); stop {
-				return d, again, true
-			}
-			continue
-		case wasDenied:
-			state = notAsked
-			if d, again, stop := r.exceed(ctx, len(r.holds)-1); stop {
-				return d, again, true
-			}
+		if at := i / limit.MatcherRules * limit.MatcherRules; at != first {
+			first, met = at, set.Match(at, r.attrs)
+		}
+		if met>>(i-first)&1 == 0 || r.endless && it.Slots {
 			continue
 		}
-		if r.endless && it.Slots || !it.Rule.Applies(r.attrs) || it.Vet && it.Rule.Listed(r.attrs) == limit.AllowedBy {
-			continue
+		if it.Vet {
+			listed := it.Rule.Listed(r.attrs)
+			if listed == limit.AllowedBy {
+				continue
+			}
+			if listed == limit.DeniedBy || it.Rule.Reserved(r.attrs) > 0 {
+				r.remembers = false // the attributes alone do not decide it
+			}
 		}
 		if r.waiting > 0 && r.waitsItsTurn(it) {
 			// What the others answer comes first: a place in a queue is not taken for nothing,
@@ -226,7 +184,11 @@ func (r *request) ask(ctx context.Context, set *agent.Set, i int, state asked) (
 				return d, again, true
 			}
 		}
-		e, err := c.reg.Touch(set, &set.List, i, r.attrs, c.now())
+		var err error
+		e := c.reg.Entry(&set.List, i, r.attrs)
+		if e == nil || e.Dead() {
+			e, err = c.reg.Touch(set, &set.List, i, r.attrs, c.now())
+		}
 		if errors.Is(err, agent.ErrGone) {
 			r.giveBack(false)
 			return d, true, true // the caller sees whether the client is closed
@@ -316,7 +278,28 @@ func (r *request) conclude(ctx context.Context, set *agent.Set) (d Decision, aga
 	case !r.together:
 		r.release()
 	}
-	return r.allowed(set), false
+	d = r.allowed(set)
+	if r.remembers && d.Reason == ReasonLimit {
+		r.remember(set)
+	}
+	return d, false
+}
+
+// remember has the next request of these attributes find its buckets at once.
+func (r *request) remember(set *agent.Set) {
+	var items [8]*agent.Item
+	var entries [8]*agent.Entry
+	if len(r.holds) > len(items) {
+		return
+	}
+	strictest := 0
+	for i, h := range r.holds {
+		items[i], entries[i] = h.item, h.entry
+		if h.item.Rank < items[strictest].Rank {
+			strictest = i
+		}
+	}
+	r.c.reg.Remember(r.key, r.attrs, set, items[:len(r.holds)], entries[:len(r.holds)], strictest)
 }
 
 // release says that what the request has in hand is not put back any more.

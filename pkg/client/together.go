@@ -126,7 +126,7 @@ func (p *part) start(ctx context.Context) Decision {
 		if decided {
 			return d
 		}
-		d, again, stop := p.r.ask(ctx, p.set, 0, notAsked)
+		d, again, stop := p.r.ask(ctx, p.set)
 		if !stop {
 			if p.waits = p.r.waiting > 0; p.waits {
 				return d

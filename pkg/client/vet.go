@@ -7,28 +7,6 @@ import (
 	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
-// vetting is what a limit's lists, or a reserve, say before its bucket is asked.
-type vetting uint8
-
-const (
-	ordinary vetting = iota
-	passedBy         // the limit does not hold the request
-	suspect          // it may have to be denied
-)
-
-func vet(it *agent.Item, a []limit.Attribute) vetting {
-	switch it.Rule.Listed(a) {
-	case limit.AllowedBy:
-		return passedBy
-	case limit.DeniedBy:
-		return suspect
-	}
-	if it.Rule.Reserved(a) > 0 {
-		return suspect
-	}
-	return ordinary
-}
-
 // vetted returns why the limit denies n units before its bucket is asked; ReasonLimit
 // where it does not.
 func (c *Client) vetted(it *agent.Item, e *agent.Entry, n int64, a []limit.Attribute) Reason {

@@ -3,7 +3,7 @@ package sim
 import (
 	"fmt"
 
-	"github.com/f4ee788f/quota/internal/core/agent"
+	"github.com/f4ee788f/quota/internal/core/bucket"
 )
 
 const (
@@ -43,7 +43,7 @@ type gateway struct {
 type line struct {
 	g      *gateway
 	key    int
-	bucket *agent.Bucket
+	bucket *bucket.Bucket
 
 	due     int64 // when it is looked at next
 	ready   bool  // it is in the loop's queue
@@ -120,7 +120,7 @@ func (g *gateway) resume() {
 func (g *gateway) line(key int) *line {
 	l := g.held[key]
 	if l == nil {
-		l = &line{g: g, key: key, bucket: agent.NewBucket(&g.w.sc.Limit), due: agent.Never}
+		l = &line{g: g, key: key, bucket: bucket.Of(&g.w.sc.Limit), due: bucket.Never}
 		g.held[key] = l
 	}
 	return l
@@ -145,9 +145,9 @@ func (g *gateway) arrive(r request) {
 		return
 	}
 	switch v := l.bucket.Ask(g.clock(), r.units, g.loop.lost || l.lost, w.sc.queues()); v.Outcome {
-	case agent.Admitted:
+	case bucket.Admitted:
 		l.admit(r)
-	case agent.Wait:
+	case bucket.Wait:
 		l.wait(r)
 	}
 	l.plan()
@@ -174,12 +174,12 @@ func (l *line) admit(r request) {
 func (l *line) wait(r request) {
 	w := l.g.w
 	before := l.answers
-	waiter := &agent.Waiter{Units: r.units}
+	waiter := &bucket.Waiter{Units: r.units}
 	done := false
-	waiter.Done = func(v agent.Verdict) {
+	waiter.Done = func(v bucket.Verdict) {
 		done = true
 		w.m.waited(r, w.now-r.at, before == 0, l.answers-before)
-		if v.Outcome == agent.Admitted {
+		if v.Outcome == bucket.Admitted {
 			l.admit(r)
 		}
 	}
@@ -229,7 +229,7 @@ func (g *gateway) leave() {
 	g.loop.rouse()
 }
 
-func serve(waiters []*agent.Waiter) {
+func serve(waiters []*bucket.Waiter) {
 	for _, waiter := range waiters {
 		waiter.Done(waiter.Verdict())
 	}

@@ -1,7 +1,7 @@
 package sim
 
 import (
-	"github.com/f4ee788f/quota/internal/core/agent"
+	"github.com/f4ee788f/quota/internal/core/bucket"
 	"github.com/f4ee788f/quota/internal/core/lease"
 )
 
@@ -41,7 +41,7 @@ type loop struct {
 // plan makes sure that the bucket is looked at when it is due.
 func (l *line) plan() {
 	due := l.dueAt()
-	if due == agent.Never {
+	if due == bucket.Never {
 		return
 	}
 	if due >= l.due {
@@ -68,7 +68,7 @@ func (l *line) dueAt() int64 {
 	if !l.flying && !l.ready {
 		due = min(due, l.renewAt())
 	}
-	if due == agent.Never {
+	if due == bucket.Never {
 		return due
 	}
 	return max(l.g.at(due), l.g.w.now)
@@ -77,7 +77,7 @@ func (l *line) dueAt() int64 {
 // renewAt is when its renewal is due, by the gateway's clock.
 func (l *line) renewAt() int64 {
 	due := l.bucket.Due(l.g.clock())
-	if due == agent.Never {
+	if due == bucket.Never {
 		return due
 	}
 	if l.forced > 0 {
@@ -89,7 +89,7 @@ func (l *line) renewAt() int64 {
 // look does what it is time for, and queues the bucket for the next call if it is due.
 func (l *line) look() {
 	now := l.g.clock()
-	l.due = agent.Never
+	l.due = bucket.Never
 	served, _ := l.bucket.Tick(now, l.g.loop.lost || l.lost)
 	serve(served)
 	if l.flying || l.ready || l.renewAt() > now {

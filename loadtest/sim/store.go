@@ -9,15 +9,15 @@ import (
 // the other. What it adds is faults, and a look at what is out.
 type store struct {
 	w       *world
-	buckets map[bucketID]*bucket
-	order   []*bucket // so that whoever looks at all of them sees one order
+	buckets map[bucketID]*stored
+	order   []*stored // so that whoever looks at all of them sees one order
 
 	forgotten int64 // tokens that were out when their bucket was forgotten
 }
 
 type bucketID struct{ key, agent int }
 
-type bucket struct {
+type stored struct {
 	id    bucketID
 	state *lease.State
 }
@@ -37,7 +37,7 @@ func (s *store) renew(id bucketID, holder string, r lease.Renewal) lease.Answer 
 	}
 	b := s.buckets[id]
 	if b == nil {
-		b = &bucket{id: id, state: new(lease.State)}
+		b = &stored{id: id, state: new(lease.State)}
 		s.buckets[id] = b
 		s.order = append(s.order, b)
 	}

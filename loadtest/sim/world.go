@@ -37,7 +37,7 @@ func Run(sc Scenario, seed uint64) Result {
 		sc: &sc, seed: seed, epoch: sc.Start.UnixMicro(),
 		arrivals: rand.New(rand.NewPCG(seed, 1)), network: rand.New(rand.NewPCG(seed, 2)),
 	}
-	w.store = &store{w: w, buckets: make(map[bucketID]*bucket)}
+	w.store = &store{w: w, buckets: make(map[bucketID]*stored)}
 	w.m = newMeasure(w)
 	for i := range sc.Agents {
 		g := newGateway(w, i, 0)

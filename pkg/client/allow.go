@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/f4ee788f/quota/internal/core/agent"
+	"github.com/f4ee788f/quota/internal/core/bucket"
 	"github.com/f4ee788f/quota/internal/core/limit"
 	"github.com/f4ee788f/quota/internal/core/reqcache"
 )
@@ -96,7 +97,7 @@ func (c *Client) allowKnown(n int64, known *agent.Resolution) (d Decision, ok bo
 
 // refill asks a bucket again whose Take failed; the outcome Rematch says that it is
 // no more, or the client is closed.
-func (c *Client) refill(e *agent.Entry, n int64, patient bool) (v agent.Verdict, lost bool) {
+func (c *Client) refill(e *agent.Entry, n int64, patient bool) (v bucket.Verdict, lost bool) {
 	if patient {
 		return c.refillAt(e, c.now(), n, true)
 	}
@@ -108,13 +109,13 @@ func (c *Client) refill(e *agent.Entry, n int64, patient bool) (v agent.Verdict,
 }
 
 // refillAt is refill of a bucket that does not deny for certain.
-func (c *Client) refillAt(e *agent.Entry, now, n int64, patient bool) (v agent.Verdict, lost bool) {
+func (c *Client) refillAt(e *agent.Entry, now, n int64, patient bool) (v bucket.Verdict, lost bool) {
 	if !e.Enter() {
-		return agent.Verdict{Outcome: agent.Rematch}, false
+		return bucket.Verdict{Outcome: bucket.Rematch}, false
 	}
 	if c.closed.Load() {
 		e.Leave()
-		return agent.Verdict{Outcome: agent.Rematch}, false
+		return bucket.Verdict{Outcome: bucket.Rematch}, false
 	}
 	lost = c.lost.Load() || e.Lost()
 	if v = e.Ask(now, n, lost, patient); v.Attend {
@@ -127,7 +128,7 @@ func (c *Client) refillAt(e *agent.Entry, now, n int64, patient bool) (v agent.V
 // shut denies n units whose Take failed where they are one and that is certain, without announcing that it asks: nothing is admitted,
 // and what is counted here is collected unless the bucket or the client came to its end before, which is looked up after it. On
 // false the caller asks again, as of now, and one denial more may be counted.
-func (c *Client) shut(e *agent.Entry, n int64) (v agent.Verdict, now int64, shut bool) {
+func (c *Client) shut(e *agent.Entry, n int64) (v bucket.Verdict, now int64, shut bool) {
 	now = c.now()
 	if n > 1 || c.lost.Load() || e.Lost() {
 		return v, now, false
@@ -137,7 +138,7 @@ func (c *Client) shut(e *agent.Entry, n int64) (v agent.Verdict, now int64, shut
 }
 
 // denial is what a limit that denied says.
-func (c *Client) denial(h hold, v agent.Verdict, lost bool) Decision {
+func (c *Client) denial(h hold, v bucket.Verdict, lost bool) Decision {
 	d := Decision{RetryAfter: time.Duration(v.RetryAfter) * time.Microsecond, by: h.speaks()}
 	switch {
 	case v.Never:

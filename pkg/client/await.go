@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/f4ee788f/quota/internal/core/agent"
+	"github.com/f4ee788f/quota/internal/core/bucket"
 	"github.com/f4ee788f/quota/internal/core/session"
 )
 
@@ -49,7 +50,7 @@ func (r *request) enqueue(i int, patient bool) (d Decision, stop bool) {
 
 // enqueue adds a waiter to a bucket and has the loop ask for it. A bucket that is no
 // more tells it at once.
-func (c *Client) enqueue(e *agent.Entry, w *agent.Waiter, patient bool) bool {
+func (c *Client) enqueue(e *agent.Entry, w *bucket.Waiter, patient bool) bool {
 	if !e.Enter() {
 		w.Dismiss()
 		w.Done(w.Verdict())
@@ -106,9 +107,9 @@ func (r *request) wait(ctx context.Context) (d Decision, again, stop bool) {
 // take takes an answer; stop says that it ends the attempt.
 func (r *request) take(ctx context.Context, w *waiter) (d Decision, again, stop bool) {
 	switch i, v := r.answered(w); v.Outcome {
-	case agent.Admitted:
+	case bucket.Admitted:
 		return d, false, false
-	case agent.Rematch:
+	case bucket.Rematch:
 		r.giveBack(false)
 		return d, true, true
 	default:
@@ -132,11 +133,11 @@ func (r *request) take(ctx context.Context, w *waiter) (d Decision, again, stop 
 }
 
 // answered takes the answer of a bucket, and returns which it is.
-func (r *request) answered(w *waiter) (i int, v agent.Verdict) {
+func (r *request) answered(w *waiter) (i int, v bucket.Verdict) {
 	i, v = slices.Index(r.waiters, w), w.Verdict()
 	r.rest(i)
 	r.waiting--
-	if r.taken[i] = v.Outcome == agent.Admitted; r.taken[i] {
+	if r.taken[i] = v.Outcome == bucket.Admitted; r.taken[i] {
 		r.windows[i] = w.Window()
 	}
 	return i, v
@@ -195,10 +196,10 @@ func (c *Client) prime(e *agent.Entry, n int64) {
 	if e.Urgent() {
 		return
 	}
-	w := &agent.Waiter{Units: n}
+	w := &bucket.Waiter{Units: n}
 	e.Hold(n)
-	w.Done = func(agent.Verdict) {
-		if w.Verdict().Outcome == agent.Admitted {
+	w.Done = func(bucket.Verdict) {
+		if w.Verdict().Outcome == bucket.Admitted {
 			e.PutBack(n)
 		}
 		e.Release(n)

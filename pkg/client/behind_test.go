@@ -4,10 +4,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/f4ee788f/quota/internal/core/agent"
 	"github.com/f4ee788f/quota/internal/core/ledger"
 	"github.com/f4ee788f/quota/internal/core/session"
 	"github.com/f4ee788f/quota/internal/core/unraced"
+	"github.com/f4ee788f/quota/internal/core/usage"
 )
 
 // Usage that finds no room among the rows that wait is not said to be settled: no report says that it is complete up to a
@@ -18,7 +18,7 @@ func TestUsageThatFindsNoRoomIsSettledLater(t *testing.T) {
 		c := dial(t, s)
 		admitted := drive(c, 1, 10, tenant("a"))
 		c.session.Ask(func(l *session.Loop) {
-			rows := make([]ledger.Row, agent.MaxRows)
+			rows := make([]ledger.Row, usage.MaxRows)
 			for i := range rows {
 				rows[i].Slot, rows[i].Tenant = int64(i), "z"
 			}
@@ -27,8 +27,8 @@ func TestUsageThatFindsNoRoomIsSettledLater(t *testing.T) {
 			u.Return(rows)
 			time.Sleep(time.Second)
 			l.Collect()
-			if !u.Behind || through() != before || u.Rows() != agent.MaxRows {
-				t.Errorf("without room: behind %v, complete through %d, %d rows; want behind, through %d still, %d rows", u.Behind, through(), u.Rows(), before, agent.MaxRows)
+			if !u.Behind || through() != before || u.Rows() != usage.MaxRows {
+				t.Errorf("without room: behind %v, complete through %d, %d rows; want behind, through %d still, %d rows", u.Behind, through(), u.Rows(), before, usage.MaxRows)
 			}
 			u.Take()
 			l.Collect()

@@ -2,6 +2,7 @@ package client
 
 import (
 	"github.com/f4ee788f/quota/internal/core/agent"
+	"github.com/f4ee788f/quota/internal/core/bucket"
 	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
@@ -63,7 +64,7 @@ func othersKnown(known *agent.Resolution) (o others) {
 type speaker struct {
 	limit *limit.Limit // nil without one
 	rate  limit.Rate   // in place of the limit's
-	state agent.State
+	state bucket.State
 }
 
 // says has it speak of a limit as a tenant has it.
@@ -89,7 +90,7 @@ func (d *Decision) speaker() speaker {
 		return s
 	case *limit.Held:
 		if s.says(*by); d.Allowed {
-			s.state.Remaining = agent.CapacityOf(by) // nobody was there yet
+			s.state.Remaining = bucket.CapacityOf(by) // nobody was there yet
 		}
 		return s
 	case *agent.Entry:
@@ -104,7 +105,7 @@ func (d *Decision) speaker() speaker {
 	}
 	now := e.Registry().Now()
 	if s.state = e.State(now); e.Overage() && e.Held().Rule.Limit.CountsOnly() {
-		s.state = agent.State{} // nothing is left of the limit, and its overage has none
+		s.state = bucket.State{} // nothing is left of the limit, and its overage has none
 	}
 	for _, e := range others {
 		if e == nil || !d.Allowed {

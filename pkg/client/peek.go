@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/f4ee788f/quota/internal/core/agent"
+	"github.com/f4ee788f/quota/internal/core/bucket"
 	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
@@ -62,12 +63,12 @@ func (c *Client) foresee(set *agent.Set, it *agent.Item, e *agent.Entry, n int64
 	}
 	lost := c.lost.Load() || e.Lost()
 	v := e.Foresee(c.now(), n, lost)
-	if v.Outcome != agent.Denied {
+	if v.Outcome != bucket.Denied {
 		return d, false
 	}
 	if it.Soft && !(lost && c.closes(it, e)) {
 		above := c.reg.Above(e)
-		if above == nil && (!lost || opens(it)) || above != nil && above.Foresee(c.now(), n, lost).Outcome != agent.Denied {
+		if above == nil && (!lost || opens(it)) || above != nil && above.Foresee(c.now(), n, lost).Outcome != bucket.Denied {
 			return d, false
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/f4ee788f/quota/internal/core/agent"
+	"github.com/f4ee788f/quota/internal/core/bucket"
 	"github.com/f4ee788f/quota/internal/core/limit"
 	"github.com/f4ee788f/quota/internal/core/reqcache"
 )
@@ -56,7 +57,7 @@ type request struct {
 }
 
 // waiter is what waits in a bucket for a request.
-type waiter struct{ agent.Waiter }
+type waiter struct{ bucket.Waiter }
 
 // request returns one of n units.
 func (c *Client) request(n int64, attributes []limit.Attribute) *request {
@@ -112,7 +113,7 @@ func (r *request) waiter() *waiter {
 		return w
 	}
 	w, answers := new(waiter), r.answers
-	w.Done = func(agent.Verdict) { answers <- w }
+	w.Done = func(bucket.Verdict) { answers <- w }
 	return w
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/f4ee788f/quota/internal/core/agent"
+	"github.com/f4ee788f/quota/internal/core/bucket"
 	"github.com/f4ee788f/quota/internal/core/handover"
 	"github.com/f4ee788f/quota/internal/core/limit"
 )
@@ -221,21 +222,21 @@ func (r *request) ask(ctx context.Context, set *agent.Set) (d Decision, again, s
 			continue
 		}
 		switch v, lost := c.refill(e, r.n, r.patient && !it.Soft); v.Outcome {
-		case agent.Admitted:
+		case bucket.Admitted:
 			r.taken[last] = true
-		case agent.Rematch:
+		case bucket.Rematch:
 			r.giveBack(false)
 			return d, true, true
 		default:
 			switch {
 			case r.mode == limit.ModeShadowAll:
-				if v.Outcome == agent.Wait {
+				if v.Outcome == bucket.Wait {
 					c.prime(e, r.n)
 				}
 				if !r.admit() {
 					return d, true, true
 				}
-			case v.Outcome == agent.Wait:
+			case v.Outcome == bucket.Wait:
 				if d, again, stop := r.await(ctx); stop {
 					return d, again, true
 				}

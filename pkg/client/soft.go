@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/f4ee788f/quota/internal/core/agent"
+	"github.com/f4ee788f/quota/internal/core/bucket"
 	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
@@ -36,13 +37,13 @@ func (r *request) exceed(ctx context.Context, i int) (d Decision, again, stop bo
 		return d, false, false
 	}
 	switch second, lost := c.refill(beyond, r.n, false); second.Outcome {
-	case agent.Admitted:
+	case bucket.Admitted:
 		r.taken[i] = true
 		return d, false, false
-	case agent.Rematch:
+	case bucket.Rematch:
 		r.giveBack(false)
 		return d, true, true
-	case agent.Wait:
+	case bucket.Wait:
 		d, stop = r.enqueue(i, false)
 		return d, false, stop
 	default:

@@ -4,6 +4,7 @@ import (
 	"sync"
 
 	"github.com/f4ee788f/quota/internal/core/agent"
+	"github.com/f4ee788f/quota/internal/core/bucket"
 	"github.com/f4ee788f/quota/internal/core/limit"
 	"github.com/f4ee788f/quota/internal/core/session"
 )
@@ -53,7 +54,7 @@ type conjunction struct {
 type attempt struct {
 	entry *agent.Entry
 	n     int64
-	waits *agent.Waiter // for a renewal; nil
+	waits *bucket.Waiter // for a renewal; nil
 	taken bool
 }
 
@@ -72,7 +73,7 @@ func (all *conjunction) add(e *agent.Entry, n int64) int {
 }
 
 // await says what attempt i waits for; false where it need not, for another was refused meanwhile.
-func (all *conjunction) await(i int, w *agent.Waiter) bool {
+func (all *conjunction) await(i int, w *bucket.Waiter) bool {
 	all.mu.Lock()
 	defer all.mu.Unlock()
 	if !all.refused {
@@ -93,7 +94,7 @@ func (all *conjunction) withdraw(i int) bool {
 func (all *conjunction) settle(i int, admitted bool) { session.Serve(all.decide(i, admitted)) }
 
 // decide is settle, and returns requests that it let in, whose Done is to be run.
-func (all *conjunction) decide(i int, admitted bool) (after []*agent.Waiter) {
+func (all *conjunction) decide(i int, admitted bool) (after []*bucket.Waiter) {
 	all.mu.Lock()
 	defer all.mu.Unlock()
 	at := &all.attempts[i]
@@ -148,11 +149,11 @@ func (c *Client) tryBucket(e *agent.Entry, n int64, all *conjunction, soft bool)
 		return
 	}
 	switch v, _ := c.refill(e, n, false); v.Outcome {
-	case agent.Admitted, agent.Denied:
+	case bucket.Admitted, bucket.Denied:
 		c.tried(e, n, all, i, v.Outcome, soft)
-	case agent.Wait:
-		w := &agent.Waiter{Units: n}
-		w.Done = func(agent.Verdict) { c.tried(e, n, all, i, w.Verdict().Outcome, soft) }
+	case bucket.Wait:
+		w := &bucket.Waiter{Units: n}
+		w.Done = func(bucket.Verdict) { c.tried(e, n, all, i, w.Verdict().Outcome, soft) }
 		if !all.await(i, w) {
 			return
 		}
@@ -163,9 +164,9 @@ func (c *Client) tryBucket(e *agent.Entry, n int64, all *conjunction, soft bool)
 }
 
 // tried goes on with what attempt i came to.
-func (c *Client) tried(e *agent.Entry, n int64, all *conjunction, i int, o agent.Outcome, soft bool) {
-	if o != agent.Denied || !soft || !all.withdraw(i) {
-		all.settle(i, o == agent.Admitted)
+func (c *Client) tried(e *agent.Entry, n int64, all *conjunction, i int, o bucket.Outcome, soft bool) {
+	if o != bucket.Denied || !soft || !all.withdraw(i) {
+		all.settle(i, o == bucket.Admitted)
 		return
 	}
 	beyond, err := c.reg.Beyond(e, c.now())

@@ -8,8 +8,8 @@ import (
 	"os"
 	"time"
 
-	"github.com/f4ee788f/quota/internal/core/agent"
 	"github.com/f4ee788f/quota/internal/core/journal"
+	"github.com/f4ee788f/quota/internal/core/usage"
 )
 
 // journalSync is what a loss of power may take of what was counted.
@@ -21,18 +21,18 @@ type Journal struct {
 	Life    *journal.Life
 	Past    []*Past
 	Refused int64 // bytes of logs that were not believed, and are kept aside
-	records *agent.Journal
+	records *usage.Journal
 }
 
 // Past is a life that has ended and is not settled.
 type Past struct {
 	Life   *journal.Life
-	Outbox *agent.Outbox
+	Outbox *usage.Outbox
 	Units  int64 // that were not acknowledged when it was read
 }
 
 // Records is what buckets and reports are recorded in; nil, which records nothing, without a journal.
-func (k *Journal) Records() *agent.Journal {
+func (k *Journal) Records() *usage.Journal {
 	if k == nil {
 		return nil
 	}
@@ -87,7 +87,7 @@ func Open(cfg *Config, epoch int64) (_ *Journal, err error) {
 	if k.Life, err = dir.Begin(cfg.Agent, epoch); err != nil {
 		return nil, err
 	}
-	k.records = agent.NewJournal(k.Life)
+	k.records = usage.NewJournal(k.Life)
 	return k, nil
 }
 
@@ -137,7 +137,7 @@ func (k *Journal) readPast(name string, log *slog.Logger) (lives []*Past, err er
 var errGivenUp = errors.New("given up by the process that wrote it")
 
 func readLife(dir *journal.Dir, h journal.Header) (*Past, error) {
-	recovery := agent.NewRecovery(h.Agent, h.Epoch)
+	recovery := usage.NewRecovery(h.Agent, h.Epoch)
 	life, err := dir.Resume(h, recovery.Record)
 	if errors.Is(err, journal.ErrVoid) {
 		return nil, errGivenUp

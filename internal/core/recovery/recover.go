@@ -12,10 +12,10 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/f4ee788f/quota/internal/core/agent"
 	"github.com/f4ee788f/quota/internal/core/journal"
 	"github.com/f4ee788f/quota/internal/core/ledger"
 	"github.com/f4ee788f/quota/internal/core/retry"
+	"github.com/f4ee788f/quota/internal/core/usage"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
@@ -134,7 +134,7 @@ func (p *Past) settle(ctx context.Context, look *Resender, done *Recovered) erro
 		}
 		progress := false
 		if err == nil {
-			var fault *agent.Fault
+			var fault *usage.Fault
 			progress, fault = p.Outbox.Receive(sent, receipts, LeftEpoch(p.Outbox))
 			progress = progress || fault != nil
 		}

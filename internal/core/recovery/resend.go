@@ -13,11 +13,11 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/f4ee788f/quota/internal/core/agent"
 	"github.com/f4ee788f/quota/internal/core/fault"
 	"github.com/f4ee788f/quota/internal/core/journal"
 	"github.com/f4ee788f/quota/internal/core/ledger"
 	"github.com/f4ee788f/quota/internal/core/retry"
+	"github.com/f4ee788f/quota/internal/core/usage"
 	"github.com/f4ee788f/quota/internal/core/wire"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
@@ -153,9 +153,9 @@ func (a *Resender) look(ctx context.Context, logs []journal.Kept, known map[ledg
 	return nil
 }
 
-// read goes through the acknowledged reports of a log, and how far those before it went (agent.NewHistory).
+// read goes through the acknowledged reports of a log, and how far those before it went (usage.NewHistory).
 func (a *Resender) read(ctx context.Context, k journal.Kept, report func(ledger.Report), through func(e ledger.Epoch, seq, total int64)) {
-	h := agent.NewHistory(k.Agent, k.Epoch, report, through)
+	h := usage.NewHistory(k.Agent, k.Epoch, report, through)
 	err := a.Dir.Read(k, func(body []byte) error {
 		if err := ctx.Err(); err != nil {
 			return err

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"time"
 
-	"github.com/f4ee788f/quota/internal/core/agent"
 	"github.com/f4ee788f/quota/internal/core/ledger"
+	"github.com/f4ee788f/quota/internal/core/usage"
 	"github.com/f4ee788f/quota/internal/core/wire"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
@@ -59,4 +59,4 @@ func Settle(ctx context.Context, api quotav1.LeaseServiceClient, reports []ledge
 const Stride = 1 << 10
 
 // LeftEpoch is what the reports that a life left go on under.
-func LeftEpoch(o *agent.Outbox) int64 { return o.State().Epoch + 1 }
+func LeftEpoch(o *usage.Outbox) int64 { return o.State().Epoch + 1 }

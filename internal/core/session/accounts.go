@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/f4ee788f/quota/internal/core/agent"
+	"github.com/f4ee788f/quota/internal/core/bucket"
 	"github.com/f4ee788f/quota/internal/core/lease"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
@@ -25,8 +26,8 @@ type accounts struct {
 
 // account is what became of the leases of a limit.
 type account struct {
-	over     agent.Account // of leases that were replaced, and of buckets that are no more
-	standing agent.Account // of the buckets looked at since begin
+	over     bucket.Account // of leases that were replaced, and of buckets that are no more
+	standing bucket.Account // of the buckets looked at since begin
 }
 
 // of returns the account of a limit; nil beyond the bound.
@@ -49,7 +50,7 @@ func (a *accounts) of(limit string) *account {
 }
 
 // answered accounts for the lease that a grant ended, and for the grant.
-func (a *accounts) answered(e *agent.Entry, got *agent.Answered, g *lease.Grant) {
+func (a *accounts) answered(e *agent.Entry, got *bucket.Answered, g *lease.Grant) {
 	if !got.WasEnded || !e.Accounted() {
 		return
 	}
@@ -84,12 +85,12 @@ func (a *accounts) dropped(e *agent.Entry) {
 // begin begins a look at all buckets, each of which stands is told of. Then say says what it came to.
 func (a *accounts) begin() {
 	for _, s := range a.sums {
-		s.standing = agent.Account{}
+		s.standing = bucket.Account{}
 	}
 }
 
 // stands accounts for a bucket that there is.
-func (a *accounts) stands(e *agent.Entry, now *agent.Account) {
+func (a *accounts) stands(e *agent.Entry, now *bucket.Account) {
 	if !e.Accounted() {
 		return
 	}

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/f4ee788f/quota/internal/core/agent"
+	"github.com/f4ee788f/quota/internal/core/bucket"
 )
 
 // Which buckets are renewed, and when.
@@ -16,7 +17,7 @@ func (l *Loop) renewDue() time.Duration {
 		limit := l.window.room(now)
 		switch {
 		case l.flying >= maxCalls, s.Lost.Load() && l.flying > 0:
-			return l.pause(now, agent.Never) // an answer wakes the loop
+			return l.pause(now, bucket.Never) // an answer wakes the loop
 		case limit == 0:
 			return l.pause(now, l.window.next())
 		case now < l.nextTry:
@@ -40,7 +41,7 @@ func (l *Loop) renewDue() time.Duration {
 			if len(l.unresolved) > 0 {
 				next = min(next, l.askAt)
 			}
-			if next == agent.Never {
+			if next == bucket.Never {
 				return time.Hour
 			}
 			return time.Duration(max(next-now, 0)) * time.Microsecond
@@ -56,7 +57,7 @@ func (l *Loop) pause(now, then int64) time.Duration {
 		l.lookAtDue(now)
 		then = min(then, max(l.sched.Next(), now+lookEvery))
 	}
-	if then == agent.Never {
+	if then == bucket.Never {
 		return time.Hour
 	}
 	return time.Duration(then-now) * time.Microsecond
@@ -149,7 +150,7 @@ func (l *Loop) visit(e *agent.Entry, now int64, batch []*agent.Entry) []*agent.E
 }
 
 // lookAt looks at a bucket that is not in the schedule, and reports whether it is to be renewed now. If not, it is put there.
-func (l *Loop) lookAt(e *agent.Entry, now int64) (plan agent.Plan, renew bool) {
+func (l *Loop) lookAt(e *agent.Entry, now int64) (plan bucket.Plan, renew bool) {
 	served, late, plan := e.Visit(now, l.s.Lost.Load() || e.Lost())
 	Serve(served)
 	l.count.overshoot.add(&l.count.decided, e, beyond{late: late})

@@ -7,6 +7,7 @@ import (
 
 	"github.com/f4ee788f/quota/internal/core/agent"
 	"github.com/f4ee788f/quota/internal/core/recovery"
+	"github.com/f4ee788f/quota/internal/core/usage"
 )
 
 // How a client ends.
@@ -57,7 +58,7 @@ func (l *Loop) close(ctx context.Context) error {
 }
 
 // unsettled says what becomes of what is left.
-func (l *Loop) unsettled(s *agent.OutboxState) string {
+func (l *Loop) unsettled(s *usage.OutboxState) string {
 	past := recovery.UnitsOf(l.past)
 	switch k := l.s.journal; {
 	case k == nil:

@@ -5,6 +5,7 @@ import (
 
 	"github.com/f4ee788f/quota/internal/core/agent"
 	"github.com/f4ee788f/quota/internal/core/journal"
+	"github.com/f4ee788f/quota/internal/core/usage"
 )
 
 // What tests and benchmarks of package client see of a session, mostly in Ask.
@@ -25,7 +26,7 @@ func (l *Loop) Collect() { l.collect() }
 func (l *Loop) Sweep() { l.sweep(l.collect()) }
 
 // Usage returns the rows that wait to be reported, and up to when nothing is missing in them, Unix milliseconds.
-func (l *Loop) Usage() (rows *agent.Usage, through int64) { return &l.outbox.Usage, l.through }
+func (l *Loop) Usage() (rows *usage.Usage, through int64) { return &l.outbox.Usage, l.through }
 
 // Waiting returns the buckets that wait for a place in a call.
 func (l *Loop) Waiting() []*agent.Entry {

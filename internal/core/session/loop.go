@@ -11,6 +11,7 @@ import (
 	"github.com/f4ee788f/quota/internal/core/recovery"
 	"github.com/f4ee788f/quota/internal/core/retry"
 	"github.com/f4ee788f/quota/internal/core/switchfile"
+	"github.com/f4ee788f/quota/internal/core/usage"
 )
 
 const (
@@ -41,7 +42,7 @@ type Loop struct {
 	ctx     context.Context // of calls
 	calls   sync.WaitGroup
 	sched   agent.Schedule
-	outbox  *agent.Outbox
+	outbox  *usage.Outbox
 	limbo   []*agent.Entry // dropped, with requests still deciding on them
 	wall    wall
 	slot    time.Duration
@@ -104,7 +105,7 @@ type Loop struct {
 // loop returns the session's loop, whose calls end with ctx.
 func (s *Session) loop(ctx context.Context) *Loop {
 	l := &Loop{
-		s: s, ctx: ctx, outbox: agent.NewOutbox(s.cfg.Agent, s.epoch), slot: defaultSlot, window: newWindow(),
+		s: s, ctx: ctx, outbox: usage.NewOutbox(s.cfg.Agent, s.epoch), slot: defaultSlot, window: newWindow(),
 		renewed: make(chan renewResult, maxCalls), watched: make(chan watchEvent), filed: make(chan fileEvent),
 		settled: make(chan settleResult, 1), looked: make(chan lookResult, 1),
 	}

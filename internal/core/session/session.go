@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/f4ee788f/quota/internal/core/agent"
+	"github.com/f4ee788f/quota/internal/core/bucket"
 	"github.com/f4ee788f/quota/internal/core/recovery"
 	"github.com/f4ee788f/quota/internal/core/switchfile"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
@@ -146,7 +147,7 @@ func (s *Session) Rouse() {
 }
 
 // Serve tells requests what became of them.
-func Serve(waiters []*agent.Waiter) {
+func Serve(waiters []*bucket.Waiter) {
 	for _, w := range waiters {
 		w.Done(w.Verdict())
 	}

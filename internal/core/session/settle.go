@@ -7,15 +7,15 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/f4ee788f/quota/internal/core/agent"
 	"github.com/f4ee788f/quota/internal/core/ledger"
 	"github.com/f4ee788f/quota/internal/core/recovery"
 	"github.com/f4ee788f/quota/internal/core/retry"
+	"github.com/f4ee788f/quota/internal/core/usage"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
 type settleResult struct {
-	from     *agent.Outbox
+	from     *usage.Outbox
 	sent     []ledger.Report
 	receipts []ledger.Receipt
 	ledger   string // that answered
@@ -59,7 +59,7 @@ func (l *Loop) settle(now time.Time) {
 }
 
 // nextEpoch is what a session's own reports go on under.
-func nextEpoch(o *agent.Outbox) int64 {
+func nextEpoch(o *usage.Outbox) int64 {
 	return max(o.State().Epoch+recovery.Stride, recovery.NewEpoch(time.Now()))
 }
 
@@ -71,7 +71,7 @@ func (l *Loop) onSettled(r settleResult) {
 	} else {
 		l.named(r.ledger)
 		l.wentBack(&r)
-		var fault *agent.Fault
+		var fault *usage.Fault
 		next := nextEpoch
 		if r.from != l.outbox {
 			next = recovery.LeftEpoch

@@ -3,7 +3,7 @@ package session
 import (
 	"slices"
 
-	"github.com/f4ee788f/quota/internal/core/agent"
+	"github.com/f4ee788f/quota/internal/core/bucket"
 )
 
 // window is how many renewals may be under way: about as many as the server answers within calm. More would wait there all the same, behind
@@ -71,10 +71,10 @@ func (w *window) most() int64 {
 	return int64(4 * float64(w.target()) * min(float64(w.under)/w.size, 1))
 }
 
-// next returns when there is room again if no call is answered; agent.Never where there is none then, either.
+// next returns when there is room again if no call is answered; bucket.Never where there is none then, either.
 func (w *window) next() int64 {
 	if len(w.trips) == 0 || w.trying() {
-		return agent.Never
+		return bucket.Never
 	}
 	return w.late(w.trips[len(w.trips)-1]) // the youngest
 }

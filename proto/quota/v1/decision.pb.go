@@ -37,7 +37,7 @@ const (
 	Answer_REASON_SWITCH        Answer_Reason = 7
 	Answer_REASON_OUTAGE        Answer_Reason = 8
 	Answer_REASON_DEADLINE      Answer_Reason = 9
-	Answer_REASON_CROWDED       Answer_Reason = 10
+	Answer_REASON_OVERLOADED    Answer_Reason = 10
 	Answer_REASON_INVALID       Answer_Reason = 11
 	Answer_REASON_CLOSED        Answer_Reason = 12
 	Answer_REASON_QUEUE_FULL    Answer_Reason = 13
@@ -62,7 +62,7 @@ var (
 		7:  "REASON_SWITCH",
 		8:  "REASON_OUTAGE",
 		9:  "REASON_DEADLINE",
-		10: "REASON_CROWDED",
+		10: "REASON_OVERLOADED",
 		11: "REASON_INVALID",
 		12: "REASON_CLOSED",
 		13: "REASON_QUEUE_FULL",
@@ -84,7 +84,7 @@ var (
 		"REASON_SWITCH":        7,
 		"REASON_OUTAGE":        8,
 		"REASON_DEADLINE":      9,
-		"REASON_CROWDED":       10,
+		"REASON_OVERLOADED":    10,
 		"REASON_INVALID":       11,
 		"REASON_CLOSED":        12,
 		"REASON_QUEUE_FULL":    13,
@@ -495,7 +495,7 @@ const file_quota_v1_decision_proto_rawDesc = "" +
 	"\x0eDecideResponse\x12*\n" +
 	"\aanswers\x18\x01 \x03(\v2\x10.quota.v1.AnswerR\aanswers\x12\x12\n" +
 	"\x04done\x18\x02 \x01(\bR\x04done\x12\x18\n" +
-	"\aclosing\x18\x03 \x01(\bR\aclosing\"\xbc\x05\n" +
+	"\aclosing\x18\x03 \x01(\bR\aclosing\"\xbf\x05\n" +
 	"\x06Answer\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x18\n" +
 	"\aallowed\x18\x02 \x01(\bR\aallowed\x12/\n" +
@@ -505,7 +505,7 @@ const file_quota_v1_decision_proto_rawDesc = "" +
 	"\x05quota\x18\x06 \x01(\x03R\x05quota\x12\x1b\n" +
 	"\twindow_us\x18\a \x01(\x03R\bwindowUs\x12\x1c\n" +
 	"\tremaining\x18\b \x01(\x03R\tremaining\x12\x19\n" +
-	"\breset_us\x18\t \x01(\x03R\aresetUs\"\xae\x03\n" +
+	"\breset_us\x18\t \x01(\x03R\aresetUs\"\xb1\x03\n" +
 	"\x06Reason\x12\x16\n" +
 	"\x12REASON_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fREASON_LIMIT\x10\x01\x12\x14\n" +
@@ -516,8 +516,8 @@ const file_quota_v1_decision_proto_rawDesc = "" +
 	"\x10REASON_SUSPENDED\x10\x06\x12\x11\n" +
 	"\rREASON_SWITCH\x10\a\x12\x11\n" +
 	"\rREASON_OUTAGE\x10\b\x12\x13\n" +
-	"\x0fREASON_DEADLINE\x10\t\x12\x12\n" +
-	"\x0eREASON_CROWDED\x10\n" +
+	"\x0fREASON_DEADLINE\x10\t\x12\x15\n" +
+	"\x11REASON_OVERLOADED\x10\n" +
 	"\x12\x12\n" +
 	"\x0eREASON_INVALID\x10\v\x12\x11\n" +
 	"\rREASON_CLOSED\x10\f\x12\x15\n" +

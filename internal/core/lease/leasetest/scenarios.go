@@ -2,6 +2,7 @@ package leasetest
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -23,14 +24,31 @@ import (
 // Every request is its own agent's, which asks for it and ends its lease: so what is seen is the store's alone.
 // Times are of November 21, 2026, UTC. Each limit of a file has a new bucket.
 func scenarios(t *testing.T, open func(t *testing.T) lease.Store) {
-	dir, err := filepath.Abs("../leasetest/testdata")
-	if err != nil {
-		t.Fatal(err)
-	}
-	datadriven.Walk(t, dir, func(t *testing.T, path string) {
+	datadriven.Walk(t, testdata(t), func(t *testing.T, path string) {
 		s := &scenario{o: renewer{t, open(t)}}
 		datadriven.RunTest(t, path, s.run)
 	})
+}
+
+// testdata finds the scenarios from the directory of the store that is tested, in this module or in another of the repository.
+func testdata(t *testing.T) string {
+	const here = "internal/core/lease/leasetest/testdata"
+	at, err := filepath.Abs(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for root := at; root != filepath.Dir(root); root = filepath.Dir(root) {
+		if dir := filepath.Join(root, here); isDir(dir) {
+			return dir
+		}
+	}
+	t.Fatalf("no directory above %s has %s", at, here)
+	return ""
+}
+
+func isDir(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
 }
 
 type scenario struct {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/f4ee788f/quota/internal/billing"
 	"github.com/f4ee788f/quota/internal/core/limit"
+	"github.com/f4ee788f/quota/internal/policy/strict"
 	"github.com/f4ee788f/quota/internal/policy/terms"
 )
 
@@ -58,37 +59,37 @@ func (a *Alert) Holds(tenant, plan string) bool {
 func (d *Document) Alerts() []Alert { return d.alerts }
 
 // names reads a list of names, of which known says whether there is one; nil for any.
-func (p *parser) names(fd field, what string, valid, known func(string) bool, are string) []string {
-	list, _ := texts(p.f, fd.node, fd.name+" of "+what, MaxNamed)
+func (p *parser) names(fd strict.Field, what string, valid, known func(string) bool, are string) []string {
+	list, _ := strict.Texts(p.f, fd.Node, fd.Name+" of "+what, MaxNamed)
 	var all []string
 	for _, s := range list {
 		switch {
 		case slices.Contains(all, s):
-			p.f.add(fd.line, "%s of %s names %s twice", fd.name, what, limit.Quote(s))
+			p.f.Add(fd.Line, "%s of %s names %s twice", fd.Name, what, limit.Quote(s))
 			continue
 		case !valid(s):
-			p.f.add(fd.line, "%s of %s: %s is no name", fd.name, what, limit.Quote(s))
+			p.f.Add(fd.Line, "%s of %s: %s is no name", fd.Name, what, limit.Quote(s))
 		case known != nil && !known(s):
-			p.f.add(fd.line, "%s of %s: there is no %s; %s", fd.name, what, limit.Quote(s), are)
+			p.f.Add(fd.Line, "%s of %s: there is no %s; %s", fd.Name, what, limit.Quote(s), are)
 		}
 		all = append(all, s)
 	}
 	if len(list) == 0 {
-		p.f.add(fd.line, "%s of %s is empty; leave it out or name one", fd.name, what)
+		p.f.Add(fd.Line, "%s of %s is empty; leave it out or name one", fd.Name, what)
 	}
 	slices.Sort(all)
 	return all
 }
 
-func (p *parser) alerts(fd field) {
+func (p *parser) alerts(fd strict.Field) {
 	first := map[string]int{}
-	for _, n := range items(p.f, fd.node, "alerts", MaxAlerts) {
+	for _, n := range strict.Items(p.f, fd.Node, "alerts", MaxAlerts) {
 		a, line := p.alert(n)
 		if a.Name == "" {
 			continue
 		}
 		if was, ok := first[a.Name]; ok {
-			p.f.add(line, "alert %s is there twice; the first is on line %d", a.Name, was)
+			p.f.Add(line, "alert %s is there twice; the first is on line %d", a.Name, was)
 			continue
 		}
 		first[a.Name] = line
@@ -102,35 +103,35 @@ var alertKeys = []string{"name", "quota", "spending", "denials", "at", "over", "
 // alert reads one element of the list, and the line that it is on.
 func (p *parser) alert(n *yaml.Node) (Alert, int) {
 	f, a, what := p.f, Alert{}, "an alert"
-	if isNull(n) {
-		f.add(n.Line, "an alert must be a mapping of keys to values, not nothing")
+	if strict.IsNull(n) {
+		f.Add(n.Line, "an alert must be a mapping of keys to values, not nothing")
 		return a, n.Line
 	}
 	lines := map[string]int{"": n.Line}
-	fields := mapping(f, n, what)
+	fields := strict.Mapping(f, n, what)
 	for _, k := range fields {
-		if k.name == "name" {
-			if a.Name, _ = name(f, k.node, "the name of an alert"); a.Name != "" {
+		if k.Name == "name" {
+			if a.Name, _ = strict.Name(f, k.Node, "the name of an alert"); a.Name != "" {
 				what = "alert " + a.Name
 			}
 		}
 	}
 	var of []string
 	for _, k := range fields {
-		lines[k.name] = k.line
-		switch k.name {
+		lines[k.Name] = k.Line
+		switch k.Name {
 		case "name":
 			if a.Name == terms.CapName || a.Name == TestName {
-				f.add(k.line, "an alert cannot be called %s: that is what the event of a spending cap, or of a test, is called", a.Name)
+				f.Add(k.Line, "an alert cannot be called %s: that is what the event of a spending cap, or of a test, is called", a.Name)
 			}
 		case "quota":
-			of = append(of, k.name)
-			a.Quota, _ = name(f, k.node, "the limit of "+what)
+			of = append(of, k.Name)
+			a.Quota, _ = strict.Name(f, k.Node, "the limit of "+what)
 		case "denials":
-			of = append(of, k.name)
-			a.Denials, _ = name(f, k.node, "the limit of "+what)
+			of = append(of, k.Name)
+			a.Denials, _ = strict.Name(f, k.Node, "the limit of "+what)
 		case "spending":
-			of = append(of, k.name)
+			of = append(of, k.Name)
 			a.Spending = true
 			p.spending(k, &a, what)
 		case "at":
@@ -140,7 +141,7 @@ func (p *parser) alert(n *yaml.Node) (Alert, int) {
 		case "against":
 			a.Against = p.alertSpan(k, what, time.Hour, 31*24*time.Hour)
 		case "least":
-			if n := number(f, k, what, "denied units", 1, limit.MaxUnits); n != nil {
+			if n := strict.Number(f, k, what, "denied units", 1, limit.MaxUnits); n != nil {
 				a.Least = *n
 			}
 		case "plans":
@@ -150,21 +151,21 @@ func (p *parser) alert(n *yaml.Node) (Alert, int) {
 		case "webhooks":
 			a.Webhooks = p.webhookNames(k, what)
 		default:
-			unknown(f, k, what, slices.Clone(alertKeys)...)
+			strict.Unknown(f, k, what, slices.Clone(alertKeys)...)
 		}
 	}
 	if n.Kind != yaml.MappingNode {
 		return a, n.Line
 	}
 	if _, ok := lines["name"]; !ok {
-		f.add(n.Line, "an alert has no name; give it one, by which its events are told apart")
+		f.Add(n.Line, "an alert has no name; give it one, by which its events are told apart")
 	}
 	if len(of) != 1 {
 		said := "none"
 		if len(of) > 0 {
 			said = strings.Join(of, " and ")
 		}
-		f.add(n.Line, "%s needs one of quota, spending and denials, and has %s", what, said)
+		f.Add(n.Line, "%s needs one of quota, spending and denials, and has %s", what, said)
 		return a, n.Line
 	}
 	p.alertOf(&a, what, lines)
@@ -177,7 +178,7 @@ func (p *parser) alertOf(a *Alert, what string, lines map[string]int) {
 	if a.Denials == "" {
 		for _, key := range []string{"over", "against", "least"} {
 			if line, ok := lines[key]; ok {
-				f.add(line, "%s of %s goes with denials, which are held against their own past", key, what)
+				f.Add(line, "%s of %s goes with denials, which are held against their own past", key, what)
 			}
 		}
 		if _, ok := lines["at"]; !ok {
@@ -188,7 +189,7 @@ func (p *parser) alertOf(a *Alert, what string, lines map[string]int) {
 			a.At = []int64{3_000_000}
 		}
 		if len(a.At) > 0 && a.At[0] <= limit.Micro {
-			f.add(lines["at"], "at of %s: a rise is a share above 100%% of what it was, such as 300%%", what)
+			f.Add(lines["at"], "at of %s: a rise is a share above 100%% of what it was, such as 300%%", what)
 		}
 		for key, d := range map[string]struct {
 			to    *time.Duration
@@ -202,7 +203,7 @@ func (p *parser) alertOf(a *Alert, what string, lines map[string]int) {
 			a.Least = 100
 		}
 		if a.Over > 0 && a.Against > 0 && a.Against < 2*a.Over {
-			f.add(lines["denials"], "%s is over %s against %s of past; the past must be twice as long at least", what, limit.ShortDuration(a.Over), limit.ShortDuration(a.Against))
+			f.Add(lines["denials"], "%s is over %s against %s of past; the past must be twice as long at least", what, limit.ShortDuration(a.Over), limit.ShortDuration(a.Against))
 		}
 	}
 	if name := a.Quota + a.Denials; name != "" {
@@ -232,14 +233,14 @@ func (p *parser) alertLimit(a *Alert, limitName, what string, lines map[string]i
 			problem = "it feeds no meter, so the ledger does not count what it admits; give it one"
 		}
 		if problem != "" {
-			p.f.add(line, "%s is of limit %s: %s", what, limitName, problem)
+			p.f.Add(line, "%s is of limit %s: %s", what, limitName, problem)
 		}
 	}
 	for i := range p.doc.policy.Limits {
 		l := &p.doc.policy.Limits[i]
 		check(l, slices.DeleteFunc(slices.Clone(l.By), func(by string) bool { return by == limit.AttrTenant }))
 		if l.Name == limitName && !slices.Contains(l.By, limit.AttrTenant) {
-			p.f.add(line, "%s is of limit %s, whose buckets are not by tenant", what, limitName)
+			p.f.Add(line, "%s is of limit %s, whose buckets are not by tenant", what, limitName)
 		}
 	}
 	for i := range p.doc.policy.Plans {
@@ -252,51 +253,51 @@ func (p *parser) alertLimit(a *Alert, limitName, what string, lines map[string]i
 		}
 	}
 	if !found {
-		p.f.add(line, "%s: no plan that it is for has a limit %s, nor has the top level", what, limit.Quote(limitName))
+		p.f.Add(line, "%s: no plan that it is for has a limit %s, nor has the top level", what, limit.Quote(limitName))
 	}
 }
 
-func (p *parser) spending(k field, a *Alert, what string) {
+func (p *parser) spending(k strict.Field, a *Alert, what string) {
 	var s string
-	if word(p.f, k, what, &s); s == "" || s == "cap" {
+	if strict.Word(p.f, k, what, &s); s == "" || s == "cap" {
 		return
 	}
 	m, err := billing.ParseMoney(s)
 	if err != nil || m.Amount <= 0 {
-		p.f.add(k.line, "spending of %s is %s; write an amount such as 100.00 USD, or cap for each tenant's spending_cap", what, limit.Quote(s))
+		p.f.Add(k.Line, "spending of %s is %s; write an amount such as 100.00 USD, or cap for each tenant's spending_cap", what, limit.Quote(s))
 		return
 	}
 	a.Amount = m
 }
 
-func (p *parser) thresholds(k field, what string) (all []int64) {
-	list, _ := texts(p.f, k.node, "at of "+what, MaxThresholds)
+func (p *parser) thresholds(k strict.Field, what string) (all []int64) {
+	list, _ := strict.Texts(p.f, k.Node, "at of "+what, MaxThresholds)
 	for _, s := range list {
 		ppm, ok := parsePercentUpTo(s, maxThreshold)
 		switch {
 		case !ok || ppm < 10_000:
-			p.f.add(k.line, "at of %s: %s is no threshold; write percentages from 1%% to 1000%%, such as [50%%, 80%%, 100%%]", what, limit.Quote(s))
+			p.f.Add(k.Line, "at of %s: %s is no threshold; write percentages from 1%% to 1000%%, such as [50%%, 80%%, 100%%]", what, limit.Quote(s))
 		case len(all) > 0 && ppm <= all[len(all)-1]:
-			p.f.add(k.line, "at of %s: thresholds must be in ascending order, each once", what)
+			p.f.Add(k.Line, "at of %s: thresholds must be in ascending order, each once", what)
 		default:
 			all = append(all, ppm)
 		}
 	}
-	if len(list) == 0 && k.node.Kind == yaml.SequenceNode {
-		p.f.add(k.line, "at of %s is empty; leave it out, or give it a threshold", what)
+	if len(list) == 0 && k.Node.Kind == yaml.SequenceNode {
+		p.f.Add(k.Line, "at of %s is empty; leave it out, or give it a threshold", what)
 	}
 	return all
 }
 
 // alertSpan reads a duration of whole slots.
-func (p *parser) alertSpan(k field, what string, least, most time.Duration) time.Duration {
+func (p *parser) alertSpan(k strict.Field, what string, least, most time.Duration) time.Duration {
 	var s string
-	if word(p.f, k, what, &s); s == "" {
+	if strict.Word(p.f, k, what, &s); s == "" {
 		return 0
 	}
 	d, ok := parseSpan(s, most)
 	if !ok || d < least || d%least != 0 {
-		p.f.add(k.line, "%s of %s is %s; it must be a whole multiple of %s, up to %s", k.name, what, limit.Quote(s), limit.ShortDuration(least), limit.ShortDuration(most))
+		p.f.Add(k.Line, "%s of %s is %s; it must be a whole multiple of %s, up to %s", k.Name, what, limit.Quote(s), limit.ShortDuration(least), limit.ShortDuration(most))
 		return 0
 	}
 	return d

@@ -5,12 +5,13 @@ import (
 	"time"
 
 	"github.com/f4ee788f/quota/internal/core/limit"
+	"github.com/f4ee788f/quota/internal/policy/strict"
 )
 
 // moment reads a time: RFC 3339, or a date, which is its midnight in UTC; 0 where it is none.
-func moment(f *faults, fd field, what string) int64 {
+func moment(f *strict.Collector, fd strict.Field, what string) int64 {
 	var v string
-	if word(f, fd, what, &v); v == "" {
+	if strict.Word(f, fd, what, &v); v == "" {
 		return 0
 	}
 	for _, layout := range []string{time.RFC3339, time.DateOnly} {
@@ -21,23 +22,23 @@ func moment(f *faults, fd field, what string) int64 {
 			return t.UnixMilli()
 		}
 	}
-	f.add(fd.line, "%s of %s is %s; write a date such as 2026-12-01, which is its midnight in UTC, or a time such as 2026-12-01T00:00:00+01:00", fd.name, what, limit.Quote(v))
+	f.Add(fd.Line, "%s of %s is %s; write a date such as 2026-12-01, which is its midnight in UTC, or a time such as 2026-12-01T00:00:00+01:00", fd.Name, what, limit.Quote(v))
 	return 0
 }
 
 // undated refuses times of a limit that is no tenant's.
-func (s *LimitSpec) undated(f *faults, prefix string) {
+func (s *LimitSpec) undated(f *strict.Collector, prefix string) {
 	for _, key := range datedKeys {
 		if line, ok := s.lines[key]; ok {
-			f.add(line, "%slimit %s has %s; only a tenant's override is in effect for a time", prefix, s.Name, key)
+			f.Add(line, "%slimit %s has %s; only a tenant's override is in effect for a time", prefix, s.Name, key)
 		}
 	}
 }
 
 // dated refuses an override that is never in effect.
-func (s *LimitSpec) dated(f *faults, what string) {
+func (s *LimitSpec) dated(f *strict.Collector, what string) {
 	if s.From != 0 && s.Until != 0 && s.Until <= s.From {
-		f.add(s.lines["until"], "%s: limit %s ends before it begins; until must be after from", what, s.Name)
+		f.Add(s.lines["until"], "%s: limit %s ends before it begins; until must be after from", what, s.Name)
 	}
 }
 

@@ -1,12 +1,15 @@
 package policy
 
 import (
+	"slices"
 	"time"
 
 	"go.yaml.in/yaml/v3"
 
 	"github.com/f4ee788f/quota/internal/billing"
 	"github.com/f4ee788f/quota/internal/core/limit"
+	"github.com/f4ee788f/quota/internal/policy/prices"
+	"github.com/f4ee788f/quota/internal/policy/strict"
 	"github.com/f4ee788f/quota/internal/policy/terms"
 )
 
@@ -53,16 +56,16 @@ func Parse(file string, data []byte) (*Document, error) {
 	if file == "" {
 		file = "policy"
 	}
-	p := &parser{f: &faults{file: file}, doc: &Document{file: file, text: string(data)}}
-	if n := root(p.f, data); n != nil {
+	p := &parser{f: &strict.Collector{File: file}, doc: &Document{file: file, text: string(data)}}
+	if n := strict.Root(p.f, data); n != nil {
 		p.document(n)
-	} else if len(p.f.list) == 0 {
-		p.f.add(1, "the document is empty; it needs plans, at least")
+	} else if len(p.f.List) == 0 {
+		p.f.Add(1, "the document is empty; it needs plans, at least")
 	}
-	if err := p.f.err(); err != nil {
+	if err := p.f.Err(); err != nil {
 		return nil, err
 	}
-	p.doc.doubts = p.f.warnings
+	p.doc.doubts = p.f.Warnings
 	return p.doc, nil
 }
 
@@ -113,7 +116,7 @@ func (d *Document) currency(plan string) string {
 
 // parser reads a document into doc and what is wrong with it into f.
 type parser struct {
-	f   *faults
+	f   *strict.Collector
 	doc *Document
 }
 
@@ -121,24 +124,24 @@ func (p *parser) document(n *yaml.Node) {
 	d, f := p.doc, p.f
 	d.policy.Slot = DefaultSlot
 	if n.Kind != yaml.MappingNode {
-		f.add(n.Line, "the document must be a mapping of keys to values, not %s", kind(n))
+		f.Add(n.Line, "the document must be a mapping of keys to values, not %s", strict.Kind(n))
 		return
 	}
-	fields := mapping(f, n, "the document")
-	at := make(map[string]field)
+	fields := strict.Mapping(f, n, "the document")
+	at := make(map[string]strict.Field)
 	for _, fd := range fields {
-		at[fd.name] = fd
-		switch fd.name {
+		at[fd.Name] = fd
+		switch fd.Name {
 		case "gateways", "limits", "plans", "tenants", "default_plan", "slot", "zone", "webhooks", "alerts":
 		default:
-			unknown(f, fd, "the document", "gateways", "limits", "plans", "tenants", "default_plan", "slot", "zone", "webhooks", "alerts")
+			strict.Unknown(f, fd, "the document", "gateways", "limits", "plans", "tenants", "default_plan", "slot", "zone", "webhooks", "alerts")
 		}
 	}
 	// The zone comes first, for it is a default of the limits; plans before what refers to them.
 	if fd, ok := at["zone"]; ok {
-		if z, ok := text(f, fd.node, "zone"); ok {
+		if z, ok := strict.Text(f, fd.Node, "zone"); ok {
 			if _, err := limit.LoadZone(z); err != nil {
-				f.add(fd.line, "zone: %v", err)
+				f.Add(fd.Line, "zone: %v", err)
 			} else {
 				d.zone = canonicalZone(z)
 			}
@@ -155,18 +158,18 @@ func (p *parser) document(n *yaml.Node) {
 	}
 	top := make(map[string]int) // line of each limit of the top level
 	if fd, ok := at["limits"]; ok {
-		d.policy.Limits = p.limits(fd.node, "limits", "", true, limit.MaxTopLimits, top, nil)
+		d.policy.Limits = p.limits(fd.Node, "limits", "", true, limit.MaxTopLimits, top, nil)
 	}
 	if fd, ok := at["plans"]; ok {
 		p.plans(fd, top)
 	}
-	if len(d.policy.Plans) == 0 && len(f.list) == 0 {
-		f.add(n.Line, "the document has no plans; a tenant is admitted under a plan, so give it one")
+	if len(d.policy.Plans) == 0 && len(f.List) == 0 {
+		f.Add(n.Line, "the document has no plans; a tenant is admitted under a plan, so give it one")
 	}
 	if fd, ok := at["default_plan"]; ok {
-		if s, ok := text(f, fd.node, "default_plan"); ok {
+		if s, ok := strict.Text(f, fd.Node, "default_plan"); ok {
 			if d.policy.Plan(s) == nil {
-				f.add(fd.line, "default_plan: there is no plan %s; %s", limit.Quote(s), d.plansAre())
+				f.Add(fd.Line, "default_plan: there is no plan %s; %s", limit.Quote(s), d.plansAre())
 			}
 			d.policy.DefaultPlan = s
 		}
@@ -179,14 +182,14 @@ func (p *parser) document(n *yaml.Node) {
 	}
 }
 
-func (p *parser) slot(fd field) {
-	s, ok := text(p.f, fd.node, "slot")
+func (p *parser) slot(fd strict.Field) {
+	s, ok := strict.Text(p.f, fd.Node, "slot")
 	if !ok {
 		return
 	}
 	d, err := time.ParseDuration(s)
 	if err != nil || d < time.Second || d%time.Second != 0 || time.Hour%d != 0 {
-		p.f.add(fd.line, "slot is %s; it must be whole seconds that divide an hour, such as 1m, 5m, 15m or 1h", limit.Quote(s))
+		p.f.Add(fd.Line, "slot is %s; it must be whole seconds that divide an hour, such as 1m, 5m, 15m or 1h", limit.Quote(s))
 		return
 	}
 	p.doc.policy.Slot = d
@@ -203,7 +206,7 @@ func (p *parser) limits(n *yaml.Node, what, plan string, top bool, most int, top
 	var limits []limit.Limit
 	names := make(map[string]int)
 	meters := make(map[string]string)
-	for _, e := range items(f, n, what, most) {
+	for _, e := range strict.Items(f, n, what, most) {
 		s := readLimit(f, e)
 		if s.Name == "" {
 			continue
@@ -211,12 +214,12 @@ func (p *parser) limits(n *yaml.Node, what, plan string, top bool, most int, top
 		s.undated(f, prefix)
 		line := s.lines["name"]
 		if first, ok := names[s.Name]; ok {
-			f.add(line, "%slimit %s is there twice; the first is on line %d", prefix, s.Name, first)
+			f.Add(line, "%slimit %s is there twice; the first is on line %d", prefix, s.Name, first)
 			continue
 		}
 		names[s.Name] = line
 		if first, ok := topNames[s.Name]; ok && !top {
-			f.add(line, "%slimit %s has the name of a limit of the top level (line %d); names tell buckets apart, so choose another", prefix, s.Name, first)
+			f.Add(line, "%slimit %s has the name of a limit of the top level (line %d); names tell buckets apart, so choose another", prefix, s.Name, first)
 		}
 		if top {
 			topNames[s.Name] = line
@@ -229,7 +232,7 @@ func (p *parser) limits(n *yaml.Node, what, plan string, top bool, most int, top
 				other, twice = topMeters[l.Meter]
 			}
 			if twice {
-				f.add(s.lines["meter"], "%slimit %s: meter %s is fed by limit %s already; a meter is fed by one limit", prefix, s.Name, l.Meter, other)
+				f.Add(s.lines["meter"], "%slimit %s: meter %s is fed by limit %s already; a meter is fed by one limit", prefix, s.Name, l.Meter, other)
 			} else {
 				meters[l.Meter] = s.Name
 			}
@@ -239,7 +242,7 @@ func (p *parser) limits(n *yaml.Node, what, plan string, top bool, most int, top
 	return limits
 }
 
-func (p *parser) plans(fd field, top map[string]int) {
+func (p *parser) plans(fd strict.Field, top map[string]int) {
 	f, d := p.f, p.doc
 	topMeters := make(map[string]string)
 	always := 0
@@ -252,39 +255,39 @@ func (p *parser) plans(fd field, top map[string]int) {
 		}
 	}
 	d.prices, d.caps = make(map[string]*billing.Price), make(map[string]terms.Cap)
-	plans := mapping(f, fd.node, "plans")
+	plans := strict.Mapping(f, fd.Node, "plans")
 	if len(plans) > limit.MaxPlans {
-		f.add(fd.line, "plans has %d elements; at most %d are allowed", len(plans), limit.MaxPlans)
+		f.Add(fd.Line, "plans has %d elements; at most %d are allowed", len(plans), limit.MaxPlans)
 	}
 	for _, e := range plans {
-		if !limit.ValidName(e.name) {
-			f.add(e.line, "%s is not a name; a plan's name has 1 to %d of the characters A-Z a-z 0-9 . _ -", limit.Quote(e.name), limit.MaxNameLen)
+		if !limit.ValidName(e.Name) {
+			f.Add(e.Line, "%s is not a name; a plan's name has 1 to %d of the characters A-Z a-z 0-9 . _ -", limit.Quote(e.Name), limit.MaxNameLen)
 		}
-		plan := limit.Plan{Name: e.name}
-		var priced, capped *field
-		what := "plan " + e.name
-		if isNull(e.node) {
-			f.add(e.line, "%s says nothing; give it limits, or write limits: [] for none", what)
+		plan := limit.Plan{Name: e.Name}
+		var priced, capped *strict.Field
+		what := "plan " + e.Name
+		if strict.IsNull(e.Node) {
+			f.Add(e.Line, "%s says nothing; give it limits, or write limits: [] for none", what)
 		}
-		for _, fd := range mapping(f, e.node, what) {
-			switch fd.name {
+		for _, fd := range strict.Mapping(f, e.Node, what) {
+			switch fd.Name {
 			case "limits":
-				plan.Limits = p.limits(fd.node, "limits of "+what, e.name, false, limit.MaxPlanLimits, top, topMeters)
+				plan.Limits = p.limits(fd.Node, "limits of "+what, e.Name, false, limit.MaxPlanLimits, top, topMeters)
 			case "price":
 				priced = &fd
 			case "spending_cap":
 				capped = &fd
 			default:
-				unknown(f, fd, what, "limits", "price", "spending_cap")
+				strict.Unknown(f, fd, what, "limits", "price", "spending_cap")
 			}
 		}
 		if priced != nil { // once its meters are known
-			if price := p.price(*priced, e.name, plan.Limits); price != nil {
-				d.prices[e.name] = price
+			if price := prices.Read(p.f, *priced, e.Name, slices.Concat(plan.Limits, p.doc.policy.Limits)); price != nil {
+				d.prices[e.Name] = price
 			}
 		}
 		if capped != nil { // once the plan's currency is known
-			d.caps[e.name] = p.spendingCap(*capped, what, d.currency(e.name), false)
+			d.caps[e.Name] = p.spendingCap(*capped, what, d.currency(e.Name), false)
 		}
 		met := always
 		for _, l := range plan.Limits {
@@ -293,8 +296,11 @@ func (p *parser) plans(fd field, top map[string]int) {
 			}
 		}
 		if met > limit.MaxPerRequest {
-			f.add(e.line, "%s: every request would meet %d limits; at most %d are allowed", what, met, limit.MaxPerRequest)
+			f.Add(e.Line, "%s: every request would meet %d limits; at most %d are allowed", what, met, limit.MaxPerRequest)
 		}
 		d.policy.Plans = append(d.policy.Plans, plan)
 	}
 }
+
+// Price returns what a plan costs; nil for a plan without a price.
+func (d *Document) Price(plan string) *billing.Price { return d.prices[plan] }

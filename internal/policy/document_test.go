@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/f4ee788f/quota/internal/core/limit"
+	"github.com/f4ee788f/quota/internal/policy/strict"
 )
 
 const example = "../../examples/quota.yaml"
@@ -292,7 +293,7 @@ func TestFaults(t *testing.T) {
 		{"plans:\n  p:\n x: [", "not YAML"},
 		{"plans: {p: {limits: []}}\n---\nplans: {}", "a file holds one document"},
 		{"plans: \xff", "not UTF-8"},
-		{strings.Repeat("#", MaxDocument+1), "at most 1048576"},
+		{strings.Repeat("#", strict.MaxDocument+1), "at most 1048576"},
 		{strings.Repeat("[", 100) + strings.Repeat("]", 100), "nest too deeply"},
 		{"plans: {p: {limits: []}}\nplans: {}", `2: the document has the key "plans" twice; the first is on line 1`},
 		{"a: &a [x]\nplans: *a", "2: aliases (*a) are not supported"},

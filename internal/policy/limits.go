@@ -4,6 +4,7 @@ import (
 	"sort"
 
 	"github.com/f4ee788f/quota/internal/core/limit"
+	"github.com/f4ee788f/quota/internal/policy/strict"
 )
 
 // LimitSpec is a limit as a document writes it. What is empty (of lists, mappings
@@ -85,13 +86,13 @@ type problem struct {
 	text string
 }
 
-func (s *LimitSpec) report(f *faults, what string, problems []problem) {
+func (s *LimitSpec) report(f *strict.Collector, what string, problems []problem) {
 	for _, p := range problems {
 		line, ok := s.lines[p.key]
 		if !ok {
 			line = s.line
 		}
-		f.add(line, "%slimit %s: %s", what, s.Name, p.text)
+		f.Add(line, "%slimit %s: %s", what, s.Name, p.text)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/f4ee788f/quota/internal/core/fault"
 	"github.com/f4ee788f/quota/internal/core/limit"
+	"github.com/f4ee788f/quota/internal/policy/strict"
 )
 
 // LimitChange says what setting a tenant's override did.
@@ -21,9 +22,9 @@ type LimitChange struct {
 // ParseOverride reads a tenant's override of the limit of that name: by key what a document writes after it, in YAML.
 // The error wraps fault.ErrInvalid and says all that is wrong; whether the override fits the tenant's plan, Document.Tenant says.
 func ParseOverride(name string, values map[string]string) (LimitSpec, error) {
-	f := &faults{file: "override"}
+	f := &strict.Collector{File: "override"}
 	if len(values) == 0 {
-		f.add(1, "the override of limit %s says nothing; give it a rate, at least", limit.Quote(name))
+		f.Add(1, "the override of limit %s says nothing; give it a rate, at least", limit.Quote(name))
 	}
 	n := &yaml.Node{Kind: yaml.MappingNode, Line: 1}
 	put := func(key string, value *yaml.Node) {
@@ -31,24 +32,24 @@ func ParseOverride(name string, values map[string]string) (LimitSpec, error) {
 	}
 	put("name", &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: name, Line: 1})
 	for _, key := range sortedKeys(values) {
-		before := len(f.list)
-		value := root(f, []byte(values[key]))
+		before := len(f.List)
+		value := strict.Root(f, []byte(values[key]))
 		switch {
-		case len(f.list) > before:
-			f.list[before].Message = fmt.Sprintf("%s of limit %s: %s", limit.Quote(key), name, f.list[before].Message)
+		case len(f.List) > before:
+			f.List[before].Message = fmt.Sprintf("%s of limit %s: %s", limit.Quote(key), name, f.List[before].Message)
 		case value == nil:
-			f.add(1, "%s of limit %s is empty; leave it out or give it a value", limit.Quote(key), name)
+			f.Add(1, "%s of limit %s is empty; leave it out or give it a value", limit.Quote(key), name)
 		default:
 			put(key, value)
 		}
 	}
 	s := readLimit(f, n)
 	s.dated(f, "the override")
-	if len(f.list) == 0 {
+	if len(f.List) == 0 {
 		return s, nil
 	}
 	var all []string
-	for _, fault := range f.list {
+	for _, fault := range f.List {
 		all = append(all, fault.Message)
 	}
 	return LimitSpec{}, fmt.Errorf("%w: %s", fault.ErrInvalid, strings.Join(all, "; "))

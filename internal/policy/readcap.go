@@ -9,6 +9,7 @@ import (
 	"github.com/f4ee788f/quota/internal/billing"
 	"github.com/f4ee788f/quota/internal/core/fault"
 	"github.com/f4ee788f/quota/internal/core/limit"
+	"github.com/f4ee788f/quota/internal/policy/strict"
 	"github.com/f4ee788f/quota/internal/policy/terms"
 )
 
@@ -33,39 +34,39 @@ func (d *Document) CheckCap(text, plan string) error {
 func (d *Document) Caps() bool { return len(d.caps) > 0 }
 
 // spendingCap reads a cap; currency is that of the plan's price, empty where it has none.
-func (p *parser) spendingCap(fd field, what, currency string, none bool) (c terms.Cap) {
+func (p *parser) spendingCap(fd strict.Field, what, currency string, none bool) (c terms.Cap) {
 	f := p.f
-	if none && fd.node.Kind == yaml.ScalarNode && fd.node.Value == terms.CapNone {
+	if none && fd.Node.Kind == yaml.ScalarNode && fd.Node.Value == terms.CapNone {
 		return terms.Cap{At: terms.CapNone}
 	}
 	what = "spending_cap of " + what
-	if fd.node.Kind != yaml.MappingNode {
-		f.add(fd.line, "%s must be such as {amount: 100.00 USD, at: stop}, not %s", what, kind(fd.node))
+	if fd.Node.Kind != yaml.MappingNode {
+		f.Add(fd.Line, "%s must be such as {amount: 100.00 USD, at: stop}, not %s", what, strict.Kind(fd.Node))
 		return c
 	}
 	given := map[string]bool{}
-	for _, k := range mapping(f, fd.node, what) {
-		given[k.name] = true
+	for _, k := range strict.Mapping(f, fd.Node, what) {
+		given[k.Name] = true
 		var s string
-		switch k.name {
+		switch k.Name {
 		case "amount":
-			if word(f, k, what, &s); s == "" {
+			if strict.Word(f, k, what, &s); s == "" {
 				continue
 			}
 			m, err := billing.ParseMoney(s)
 			switch {
 			case err != nil:
-				f.add(k.line, "amount of %s: %v", what, err)
+				f.Add(k.Line, "amount of %s: %v", what, err)
 			case m.Amount <= 0:
-				f.add(k.line, "amount of %s is %s; a cap of nothing would stop everything (suspend the tenant instead)", what, m)
+				f.Add(k.Line, "amount of %s is %s; a cap of nothing would stop everything (suspend the tenant instead)", what, m)
 			case currency == "":
-				f.add(k.line, "%s: the plan has no price, so nothing is ever spent", what)
+				f.Add(k.Line, "%s: the plan has no price, so nothing is ever spent", what)
 			case currency != m.Currency:
-				f.add(k.line, "amount of %s is in %s, and the plan's price in %s", what, m.Currency, currency)
+				f.Add(k.Line, "amount of %s is in %s, and the plan's price in %s", what, m.Currency, currency)
 			}
 			c.Amount, c.Currency = m.Amount, m.Currency
 		case "at":
-			word(f, k, what, &s)
+			strict.Word(f, k, what, &s)
 			rate, throttle := strings.CutPrefix(s, "throttle to ")
 			switch {
 			case s == "":
@@ -78,19 +79,19 @@ func (p *parser) spendingCap(fd field, what, currency string, none bool) (c term
 					err = fmt.Errorf("%s", rateProblem(limit.TokenBucket, r))
 				}
 				if err != nil {
-					f.add(k.line, "at of %s: %v", what, err)
+					f.Add(k.Line, "at of %s: %v", what, err)
 				}
 			default:
-				f.add(k.line, "at of %s is %s; allowed are stop, throttle to RATE (such as throttle to 10/second) and alert", what, limit.Quote(s))
+				f.Add(k.Line, "at of %s is %s; allowed are stop, throttle to RATE (such as throttle to 10/second) and alert", what, limit.Quote(s))
 			}
 		case "webhooks":
 			c.Webhooks = strings.Join(p.webhookNames(k, what), ",")
 		default:
-			unknown(f, k, what, "amount", "at", "webhooks")
+			strict.Unknown(f, k, what, "amount", "at", "webhooks")
 		}
 	}
 	if !given["amount"] || !given["at"] {
-		f.add(fd.line, "%s needs an amount and what happens at it, such as {amount: 100.00 USD, at: stop}", what)
+		f.Add(fd.Line, "%s needs an amount and what happens at it, such as {amount: 100.00 USD, at: stop}", what)
 	}
 	return c
 }

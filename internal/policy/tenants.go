@@ -8,6 +8,7 @@ import (
 
 	"github.com/f4ee788f/quota/internal/core/fault"
 	"github.com/f4ee788f/quota/internal/core/limit"
+	"github.com/f4ee788f/quota/internal/policy/strict"
 )
 
 // overrideProblem is a problem with one of a tenant's overrides.
@@ -83,9 +84,9 @@ func otherThan(name, a, b string) string {
 }
 
 // check compiles s and reports what does not fit.
-func (d *Document) check(f *faults, s *TenantSpec) limit.Tenant {
+func (d *Document) check(f *strict.Collector, s *TenantSpec) limit.Tenant {
 	if d.policy.Plan(s.Plan) == nil {
-		f.add(s.at("plan"), "tenant %s: there is no plan %s; %s", s.ID, limit.Quote(s.Plan), d.plansAre())
+		f.Add(s.at("plan"), "tenant %s: there is no plan %s; %s", s.ID, limit.Quote(s.Plan), d.plansAre())
 		return limit.Tenant{ID: s.ID}
 	}
 	t, problems := d.tenant(s)
@@ -108,10 +109,10 @@ func (d *Document) Tenants() []limit.Tenant {
 // Tenant compiles a stored tenant against this document. The error wraps
 // fault.ErrInvalid when the document lacks its plan, or its overrides do not fit the plan.
 func (d *Document) Tenant(s TenantSpec) (limit.Tenant, error) {
-	f := &faults{file: "tenant"}
+	f := &strict.Collector{File: "tenant"}
 	t := d.check(f, &s)
-	if len(f.list) > 0 {
-		return t, fmt.Errorf("%w: %s", fault.ErrInvalid, f.list[0].Message)
+	if len(f.List) > 0 {
+		return t, fmt.Errorf("%w: %s", fault.ErrInvalid, f.List[0].Message)
 	}
 	return t, nil
 }
@@ -131,10 +132,10 @@ func (d *Document) At(s *TenantSpec, sentences []string) (all Faults) {
 	return all
 }
 
-func (p *parser) tenants(fd field) {
+func (p *parser) tenants(fd strict.Field) {
 	f, d := p.f, p.doc
 	first := make(map[string]*TenantSpec)
-	list := items(f, fd.node, "tenants", MaxTenants)
+	list := strict.Items(f, fd.Node, "tenants", MaxTenants)
 	specs := make([]TenantSpec, 0, len(list)) // never grows: first points into it
 	for _, e := range list {
 		s, ok := p.tenant(e)
@@ -142,7 +143,7 @@ func (p *parser) tenants(fd field) {
 			continue
 		}
 		if other, ok := first[s.ID]; ok {
-			f.add(s.line, "tenant %s is there twice; the first is on line %d", s.ID, other.line)
+			f.Add(s.line, "tenant %s is there twice; the first is on line %d", s.ID, other.line)
 			continue
 		}
 		specs = append(specs, s)
@@ -154,10 +155,10 @@ func (p *parser) tenants(fd field) {
 			d.check(f, s)
 		}
 		if s.Parent == "" && s.Billing.ParentPays {
-			f.add(s.at("billing"), "tenant %s: it has no parent that could pay for it; give it one, or leave pays out", s.ID)
+			f.Add(s.at("billing"), "tenant %s: it has no parent that could pay for it; give it one, or leave pays out", s.ID)
 		}
 		if s.Parent != "" && first[s.Parent] == nil {
-			f.add(s.at("parent"), "tenant %s: its parent %s is not in the document", s.ID, limit.Quote(s.Parent))
+			f.Add(s.at("parent"), "tenant %s: its parent %s is not in the document", s.ID, limit.Quote(s.Parent))
 		}
 	}
 	for i := range specs {
@@ -166,12 +167,12 @@ func (p *parser) tenants(fd field) {
 			at = first[at.Parent]
 			levels++
 			if at == &specs[i] {
-				f.add(at.at("parent"), "tenant %s is its own ancestor; parents must not form a circle", at.ID)
+				f.Add(at.at("parent"), "tenant %s is its own ancestor; parents must not form a circle", at.ID)
 				break
 			}
 		}
 		if levels > limit.MaxTenantLevels && at != &specs[i] {
-			f.add(specs[i].at("parent"), "tenant %s is more than %d levels deep, itself and its root counted", specs[i].ID, limit.MaxTenantLevels)
+			f.Add(specs[i].at("parent"), "tenant %s is more than %d levels deep, itself and its root counted", specs[i].ID, limit.MaxTenantLevels)
 		}
 	}
 	slices.SortFunc(specs, func(a, b TenantSpec) int { return compare(a.ID, b.ID) })
@@ -190,39 +191,39 @@ func compare(a, b string) int {
 
 func (p *parser) tenant(n *yaml.Node) (TenantSpec, bool) {
 	f := p.f
-	var capped *field
+	var capped *strict.Field
 	s := TenantSpec{line: n.Line, lines: make(map[string]int)}
-	if isNull(n) {
-		f.add(n.Line, "a tenant must be a mapping of keys to values, not nothing")
+	if strict.IsNull(n) {
+		f.Add(n.Line, "a tenant must be a mapping of keys to values, not nothing")
 		return s, false
 	}
 	what := "a tenant"
-	for _, fd := range mapping(f, n, what) {
-		s.lines[fd.name] = fd.line
-		switch fd.name {
+	for _, fd := range strict.Mapping(f, n, what) {
+		s.lines[fd.Name] = fd.Line
+		switch fd.Name {
 		case "id":
-			id, ok := text(f, fd.node, "id of a tenant")
+			id, ok := strict.Text(f, fd.Node, "id of a tenant")
 			if !ok {
 				continue
 			}
 			if !limit.ValidTenant(id) {
-				f.add(fd.line, "%s is not a tenant's id; it has %s", limit.Quote(id), limit.TenantForm)
+				f.Add(fd.Line, "%s is not a tenant's id; it has %s", limit.Quote(id), limit.TenantForm)
 				continue
 			}
 			s.ID, what = id, "tenant "+id
 		case "plan":
-			s.Plan, _ = name(f, fd.node, "the plan of "+what)
+			s.Plan, _ = strict.Name(f, fd.Node, "the plan of "+what)
 		case "parent":
-			s.Parent, _ = text(f, fd.node, "the parent of "+what)
+			s.Parent, _ = strict.Text(f, fd.Node, "the parent of "+what)
 		case "limits":
 			names := make(map[string]int)
-			for _, e := range items(f, fd.node, "limits of "+what, limit.MaxPlanLimits) {
+			for _, e := range strict.Items(f, fd.Node, "limits of "+what, limit.MaxPlanLimits) {
 				o := readLimit(f, e)
 				if o.Name == "" {
 					continue
 				}
 				if first, ok := names[o.Name]; ok {
-					f.add(o.lines["name"], "%s: limit %s is there twice; the first is on line %d", what, o.Name, first)
+					f.Add(o.lines["name"], "%s: limit %s is there twice; the first is on line %d", what, o.Name, first)
 					continue
 				}
 				names[o.Name] = o.lines["name"]
@@ -230,11 +231,11 @@ func (p *parser) tenant(n *yaml.Node) (TenantSpec, bool) {
 				s.Overrides = append(s.Overrides, o)
 			}
 		case "billing":
-			s.Billing = readBilling(f, fd.node, fd.line, what)
+			s.Billing = readBilling(f, fd.Node, fd.Line, what)
 		case "spending_cap":
 			capped = &fd
 		default:
-			unknown(f, fd, what, "id", "plan", "parent", "limits", "billing", "spending_cap")
+			strict.Unknown(f, fd, what, "id", "plan", "parent", "limits", "billing", "spending_cap")
 		}
 	}
 	if capped != nil { // once its plan is known
@@ -244,10 +245,10 @@ func (p *parser) tenant(n *yaml.Node) (TenantSpec, bool) {
 		return s, false
 	}
 	if _, ok := s.lines["id"]; !ok {
-		f.add(n.Line, "a tenant has no id; give it one")
+		f.Add(n.Line, "a tenant has no id; give it one")
 	}
 	if _, ok := s.lines["plan"]; !ok {
-		f.add(n.Line, "%s has no plan; give it one", what)
+		f.Add(n.Line, "%s has no plan; give it one", what)
 	}
 	return s, s.ID != ""
 }

@@ -11,6 +11,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/f4ee788f/quota/internal/core/limit"
+	"github.com/f4ee788f/quota/internal/policy/strict"
 )
 
 // Webhook is where alerts are delivered. Its secret is not in the document: only the name
@@ -25,38 +26,38 @@ type Webhook struct {
 // Webhooks returns where alerts may go, by name.
 func (d *Document) Webhooks() []Webhook { return d.webhooks }
 
-func (p *parser) webhooks(fd field) {
+func (p *parser) webhooks(fd strict.Field) {
 	f := p.f
-	list := mapping(f, fd.node, "webhooks")
+	list := strict.Mapping(f, fd.Node, "webhooks")
 	if len(list) > MaxWebhooks {
-		f.add(fd.line, "webhooks has %d elements; at most %d are allowed", len(list), MaxWebhooks)
+		f.Add(fd.Line, "webhooks has %d elements; at most %d are allowed", len(list), MaxWebhooks)
 	}
 	for _, e := range list {
-		w, what := Webhook{Name: e.name}, "webhook "+e.name
-		if !limit.ValidName(e.name) {
-			f.add(e.line, "%s is not a name; a webhook's name has 1 to %d of the characters A-Z a-z 0-9 . _ -", limit.Quote(e.name), limit.MaxNameLen)
+		w, what := Webhook{Name: e.Name}, "webhook "+e.Name
+		if !limit.ValidName(e.Name) {
+			f.Add(e.Line, "%s is not a name; a webhook's name has 1 to %d of the characters A-Z a-z 0-9 . _ -", limit.Quote(e.Name), limit.MaxNameLen)
 		}
-		if isNull(e.node) {
-			f.add(e.line, "%s says nothing; give it url and secret", what)
+		if strict.IsNull(e.Node) {
+			f.Add(e.Line, "%s says nothing; give it url and secret", what)
 		}
 		given := map[string]bool{}
-		for _, k := range mapping(f, e.node, what) {
-			given[k.name] = true
-			switch k.name {
+		for _, k := range strict.Mapping(f, e.Node, what) {
+			given[k.Name] = true
+			switch k.Name {
 			case "url":
-				if word(f, k, what, &w.URL); w.URL != "" {
+				if strict.Word(f, k, what, &w.URL); w.URL != "" {
 					if problem := urlProblem(w.URL); problem != "" {
-						f.add(k.line, "url of %s: %s", what, problem)
+						f.Add(k.Line, "url of %s: %s", what, problem)
 					}
 				}
 			case "secret":
 				p.secret(k, &w, what)
 			default:
-				unknown(f, k, what, "url", "secret")
+				strict.Unknown(f, k, what, "url", "secret")
 			}
 		}
-		if e.node.Kind == yaml.MappingNode && (!given["url"] || !given["secret"]) {
-			f.add(e.line, "%s needs a url and a secret, such as {url: \"https://hooks.example.com/quota\", secret: {env: %sOPS}}", what, SecretPrefix)
+		if e.Node.Kind == yaml.MappingNode && (!given["url"] || !given["secret"]) {
+			f.Add(e.Line, "%s needs a url and a secret, such as {url: \"https://hooks.example.com/quota\", secret: {env: %sOPS}}", what, SecretPrefix)
 		}
 		p.doc.webhooks = append(p.doc.webhooks, w)
 	}
@@ -87,35 +88,35 @@ func Loopback(host string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-func (p *parser) secret(fd field, w *Webhook, what string) {
+func (p *parser) secret(fd strict.Field, w *Webhook, what string) {
 	f := p.f
 	what = "secret of " + what
-	if fd.node.Kind != yaml.MappingNode {
-		f.add(fd.line, "%s must say where the server reads it, {env: %sNAME} or {file: /PATH}: a document holds no secrets", what, SecretPrefix)
+	if fd.Node.Kind != yaml.MappingNode {
+		f.Add(fd.Line, "%s must say where the server reads it, {env: %sNAME} or {file: /PATH}: a document holds no secrets", what, SecretPrefix)
 		return
 	}
-	for _, k := range mapping(f, fd.node, what) {
-		switch k.name {
+	for _, k := range strict.Mapping(f, fd.Node, what) {
+		switch k.Name {
 		case "env":
-			word(f, k, what, &w.SecretEnv)
+			strict.Word(f, k, what, &w.SecretEnv)
 			if name, ok := strings.CutPrefix(w.SecretEnv, SecretPrefix); w.SecretEnv != "" && (!ok || !limit.ValidName(name) || strings.ContainsAny(name, ".-")) {
-				f.add(k.line, "env of %s is %s; it must be the name of a variable that begins with %s", what, limit.Quote(w.SecretEnv), SecretPrefix)
+				f.Add(k.Line, "env of %s is %s; it must be the name of a variable that begins with %s", what, limit.Quote(w.SecretEnv), SecretPrefix)
 			}
 		case "file":
-			word(f, k, what, &w.SecretFile)
+			strict.Word(f, k, what, &w.SecretFile)
 			if w.SecretFile != "" && (!filepath.IsAbs(w.SecretFile) || !limit.ValidValue(w.SecretFile)) {
-				f.add(k.line, "file of %s is %s; it must be a path from the root, such as /etc/quota/webhook.secret", what, limit.Quote(w.SecretFile))
+				f.Add(k.Line, "file of %s is %s; it must be a path from the root, such as /etc/quota/webhook.secret", what, limit.Quote(w.SecretFile))
 			}
 		default:
-			unknown(f, k, what, "env", "file")
+			strict.Unknown(f, k, what, "env", "file")
 		}
 	}
 	if (w.SecretEnv == "") == (w.SecretFile == "") {
-		f.add(fd.line, "%s needs one of env and file", what)
+		f.Add(fd.Line, "%s needs one of env and file", what)
 	}
 }
 
-func (p *parser) webhookNames(fd field, what string) []string {
+func (p *parser) webhookNames(fd strict.Field, what string) []string {
 	are := "the document has no webhooks"
 	for i, w := range p.doc.webhooks {
 		if i == 0 {

@@ -44,6 +44,7 @@ type spender struct {
 	at   time.Time
 }
 
+// NewBudgets returns budgets of which nothing is taken yet.
 func NewBudgets(of Allowance) *Budgets {
 	family := of
 	family.Burst, family.Rate = familySize*of.Burst, familySize*of.Rate

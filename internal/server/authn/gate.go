@@ -56,6 +56,7 @@ func (g *Gate) Options() []grpc.ServerOption {
 // engine that hangs must not collect calls. It is above the ledger's own bounds.
 const callTimeout = 35 * time.Second
 
+// Unary is the gate for calls that are answered once, by gRPC or in this process.
 func (g *Gate) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (resp any, err error) {
 	defer g.finish(ctx, info.FullMethod, time.Now(), &err)
 	ctx, err = g.enter(ctx, info.FullMethod)

@@ -228,6 +228,7 @@ func (s *Scope) NotFor(tenant string) error {
 	return fmt.Errorf("%w: key %s is not for tenant %s", fault.ErrDenied, s.Key, limit.Quote(tenant))
 }
 
+// NotForLimit refuses a limit that is none of the key's.
 func (s *Scope) NotForLimit(name string) error {
 	return fmt.Errorf("%w: key %s is not for limit %s", fault.ErrDenied, s.Key, limit.Quote(name))
 }

@@ -26,6 +26,7 @@ type localMethod struct {
 	handler grpc.MethodHandler
 }
 
+// NewInProcess returns a connection without services, whose calls pass gate.
 func NewInProcess(gate grpc.UnaryServerInterceptor) *InProcess {
 	return &InProcess{gate: gate, methods: make(map[string]localMethod)}
 }

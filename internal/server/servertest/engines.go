@@ -18,6 +18,7 @@ import (
 // Engine opens an empty ledger, with a policy store beside it.
 type Engine func(t *testing.T, now func() time.Time) (ledger.Store, ledger.Books, *sqlstore.Store)
 
+// OnSQLite is the embedded engine.
 func OnSQLite(t *testing.T, now func() time.Time) (ledger.Store, ledger.Books, *sqlstore.Store) {
 	t.Helper()
 	l, err := sqliteledger.Open(t.Context(), filepath.Join(t.TempDir(), "ledger.db"), ledger.Options{Now: now})
@@ -28,6 +29,7 @@ func OnSQLite(t *testing.T, now func() time.Time) (ledger.Store, ledger.Books, *
 	return l, l.Books(), sqlstore.New(l.DB(), sqlstore.SQLite, now)
 }
 
+// OnPostgres is the production engine.
 func OnPostgres(t *testing.T, now func() time.Time) (ledger.Store, ledger.Books, *sqlstore.Store) {
 	t.Helper()
 	pg := testenv.Postgres(t)

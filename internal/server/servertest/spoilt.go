@@ -34,6 +34,7 @@ func NewSpoilt(t *testing.T, on Engine) *Spoilt {
 	return s
 }
 
+// Apply puts a policy in force.
 func (s *Spoilt) Apply(text string) {
 	s.T.Helper()
 	doc, err := policy.Parse("quota.yaml", []byte(text))
@@ -45,6 +46,7 @@ func (s *Spoilt) Apply(text string) {
 	}
 }
 
+// Exec changes rows behind the store's back.
 func (s *Spoilt) Exec(query string) {
 	s.T.Helper()
 	var err error

@@ -43,6 +43,7 @@ func NewStores(t *testing.T, on Engine) *Stores {
 	return b
 }
 
+// Now is the stores' time.
 func (b *Stores) Now() time.Time { return b.At }
 
 // Settle has an agent report units of acme in the slot that begins at a time, and folds.

@@ -37,6 +37,7 @@ type Closer struct {
 	faulty     map[string]string // at the last round: a tenant's fault, which waiting does not mend
 }
 
+// NewCloser closes the statements of s a grace after their periods' ends, once it runs.
 func NewCloser(s *Service, grace time.Duration, log *slog.Logger, r prometheus.Registerer) (*Closer, error) {
 	c := &Closer{
 		statements: s, grace: grace, holder: rand.Text(), log: log,
@@ -46,6 +47,7 @@ func NewCloser(s *Service, grace time.Duration, log *slog.Logger, r prometheus.R
 	return c, errors.Join(r.Register(c.closed), r.Register(c.refused))
 }
 
+// Run goes over the tenants every closeEvery until ctx ends.
 func (c *Closer) Run(ctx context.Context) {
 	tick := time.NewTicker(closeEvery)
 	defer tick.Stop()

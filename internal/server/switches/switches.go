@@ -78,6 +78,7 @@ type Switchboard struct {
 	file switchfile.Says // what the file says; the zero value for nothing
 }
 
+// New returns a switchboard that knows of no switches; board is nil for none, and path empty without a file.
 func New(store policystore.Store, board Board, path string, v Agents, log *slog.Logger) *Switchboard {
 	return &Switchboard{store: store, board: board, path: path, view: v, log: log, now: time.Now, poke: make(chan struct{}, 1)}
 }

@@ -22,6 +22,7 @@ type Backlog struct {
 	at   time.Time // when last was read; zero before
 }
 
+// NewBacklog shows what books have still to do, once it runs.
 func NewBacklog(books ledger.Books, r prometheus.Registerer) (*Backlog, error) {
 	w := &Backlog{books: books}
 	for _, g := range []struct {
@@ -43,6 +44,7 @@ func NewBacklog(books ledger.Books, r prometheus.Registerer) (*Backlog, error) {
 	return w, nil
 }
 
+// Run asks until ctx ends.
 func (w *Backlog) Run(ctx context.Context) {
 	tick := time.NewTicker(backlogEvery)
 	defer tick.Stop()

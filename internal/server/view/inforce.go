@@ -31,6 +31,7 @@ func (f *InForce) tried() int64 {
 	return f.Shadow.Policy.Version
 }
 
+// Version is the policy's; 0 before one is known.
 func (f *InForce) Version() int64 {
 	if f.Rules == nil {
 		return 0

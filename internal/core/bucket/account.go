@@ -25,14 +25,6 @@ func (a *Account) Add(o Account) {
 	a.Booked += o.Booked
 }
 
-// Ended says what became of the lease that an answer to the renewal of that number
-// replaces. It is asked before Apply; false where no such renewal is under way.
-func (b *Bucket) Ended(number int64) (Account, bool) {
-	b.mu.Lock()
-	defer b.leave()
-	return b.endedLocked(number)
-}
-
 func (b *Bucket) endedLocked(number int64) (Account, bool) {
 	p := b.ask
 	if p == nil || p.number != number {

@@ -119,13 +119,6 @@ func (b *Bucket) Empty() bool {
 	return !b.free && b.foldLocked() == 0 && b.ask == nil && !b.live
 }
 
-// Pressing reports whether the bucket wants its owner's attention before its time.
-func (b *Bucket) Pressing() bool {
-	b.mu.Lock()
-	defer b.leave()
-	return b.early || b.queue != nil
-}
-
 // Untold reports whether requests were admitted or denied that no renewal has told the store of. A lease of which nothing is left
 // lapses so: the next one's renewal tells it.
 func (b *Bucket) Untold() bool {

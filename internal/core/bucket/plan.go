@@ -114,7 +114,7 @@ func (b *Bucket) Compose(now, idleSince int64, final, yields bool, strain int64)
 type Answered struct {
 	Served []*Waiter // see Apply
 	Plan   Plan      // after it
-	Ended  Account   // see Bucket.Ended; where WasEnded
+	Ended  Account   // of the lease that the answer replaces; where WasEnded
 	Beyond int64     // see Bucket.Beyond
 
 	WasEnded bool

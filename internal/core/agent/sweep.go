@@ -1,0 +1,82 @@
+package agent
+
+import (
+	"hash/maphash"
+)
+
+// Sweep forgets requests and tenants that were not used between the last calls of it. A tenant that stays holds a bucket, or is an
+// ancestor of one that is known. It takes as long as it takes, beside everything else: nobody waits for more than a small part of it. One
+// that is under way is enough.
+func (r *Registry) Sweep() {
+	if !r.sweeping.CompareAndSwap(false, true) {
+		return
+	}
+	defer r.sweeping.Store(false)
+	r.sweepKnown()
+	for i := range r.tenants.parts {
+		r.sweepTenants(&r.tenants.parts[i])
+	}
+}
+
+func (r *Registry) sweepTenants(part *part[Tenant]) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	part.each(func(t *Tenant) {
+		if t.touched.Load() || t.asking {
+			t.idle = 0
+			t.touched.Store(false)
+		} else {
+			t.idle = min(t.idle+1, forgotten)
+		}
+		s := t.set.Load()
+		// Where buckets of the top level count its usage, its plan is wanted when they are booked.
+		if t.idle == forgotten && (s == nil || !s.holds()) && r.rooted[t] == 0 && t.below == 0 {
+			r.forgetTenant(t)
+		}
+	})
+}
+
+// forgetTenant takes a tenant out that holds no bucket. The mutex is held.
+func (r *Registry) forgetTenant(t *Tenant) {
+	if s := t.set.Load(); s != nil {
+		r.hasBelow(s, -1)
+		s.gone.Store(true)
+		for sc := range s.ownScopes {
+			r.forget(sc)
+		}
+	}
+	delete(r.pending, t)
+	r.tenants.remove(maphash.String(r.seed, t.id), t)
+}
+
+// hasBelow says that the set's ancestors have so many more, or fewer, sets below them. The mutex is held.
+func (r *Registry) hasBelow(s *Set, n int32) {
+	if len(s.Chain) == 0 {
+		return
+	}
+	for _, id := range s.Chain[1:] {
+		if t := r.find(id); t != nil {
+			t.below += n
+		}
+	}
+}
+
+// SweepInvented forgets the tenants that the server does not know, used or not, once few have room: names are invented as
+// easily as keys. The owner's.
+func (r *Registry) SweepInvented() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.tenants.live < r.max*15/16 {
+		return
+	}
+	var invented []*Tenant
+	r.tenants.each(func(t *Tenant) {
+		s := t.set.Load()
+		if t.known && !t.exists && !t.asking && r.rooted[t] == 0 && (s == nil || !s.holds()) {
+			invented = append(invented, t)
+		}
+	})
+	for _, t := range invented {
+		r.forgetTenant(t)
+	}
+}

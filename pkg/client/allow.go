@@ -36,8 +36,8 @@ func (c *Client) Peek(ctx context.Context, n int64, attributes ...Attribute) Dec
 	return c.begun(ctx, r)
 }
 
-// hold is a limit that a request has met, and the bucket that it asks.
-type hold struct {
+// leg is a limit that a request has met, and the bucket that it asks.
+type leg struct {
 	item  *agent.Item
 	entry *agent.Entry
 }
@@ -72,7 +72,7 @@ func (c *Client) allowKnown(n int64, known *agent.Resolution) (d Decision, ok bo
 		// Others' units are not taken where a limit denies for certain.
 		if i := known.Dry(); i >= 0 && !known.Item(i).Soft {
 			if v, _, shut := c.shut(known.Entry(i), 1); shut {
-				return Decision{RetryAfter: time.Duration(v.RetryAfter) * time.Microsecond, by: hold{known.Item(i), known.Entry(i)}.speaks()}, true
+				return Decision{RetryAfter: time.Duration(v.RetryAfter) * time.Microsecond, by: leg{known.Item(i), known.Entry(i)}.speaks()}, true
 			}
 		}
 	}
@@ -138,7 +138,7 @@ func (c *Client) shut(e *agent.Entry, n int64) (v bucket.Verdict, now int64, shu
 }
 
 // denial is what a limit that denied says.
-func (c *Client) denial(h hold, v bucket.Verdict, lost bool) Decision {
+func (c *Client) denial(h leg, v bucket.Verdict, lost bool) Decision {
 	d := Decision{RetryAfter: time.Duration(v.RetryAfter) * time.Microsecond, by: h.speaks()}
 	switch {
 	case v.Never:

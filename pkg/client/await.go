@@ -14,9 +14,9 @@ import (
 // together with others', or for its turn. stop says that it was decided instead, or, with
 // again, that it has to match again.
 func (r *request) await(ctx context.Context) (d Decision, again, stop bool) {
-	it := r.holds[len(r.holds)-1].item
+	it := r.legs[len(r.legs)-1].item
 	patient := r.waitsItsTurn(it) && !it.Soft
-	if d, stop := r.enqueue(len(r.holds)-1, patient); stop || !patient {
+	if d, stop := r.enqueue(len(r.legs)-1, patient); stop || !patient {
 		return d, false, stop
 	}
 	return r.waitTurn(ctx)
@@ -28,7 +28,7 @@ func (r *request) waitsItsTurn(it *agent.Item) bool { return r.patient || it.Que
 // enqueue lets the request wait for bucket i. stop says that it was decided instead.
 func (r *request) enqueue(i int, patient bool) (d Decision, stop bool) {
 	c := r.c
-	h := r.holds[i]
+	h := r.legs[i]
 	r.say(i)
 	w := r.waiter()
 	w.Units, w.Reserves = r.n, r.reserves != nil
@@ -91,10 +91,10 @@ func (r *request) wait(ctx context.Context) (d Decision, again, stop bool) {
 				r.over = true
 			}
 		}
-		var h hold
+		var h leg
 		for i, w := range r.waiters {
 			if w != nil {
-				h = r.holds[i]
+				h = r.legs[i]
 			}
 		}
 		r.giveBack(true)
@@ -113,7 +113,7 @@ func (r *request) take(ctx context.Context, w *waiter) (d Decision, again, stop 
 		r.giveBack(false)
 		return d, true, true
 	default:
-		h := r.holds[i]
+		h := r.legs[i]
 		lost := r.c.lost.Load() || h.entry.Lost()
 		switch {
 		case !h.item.Soft || lost && r.c.closes(h.item, h.entry):
@@ -157,7 +157,7 @@ func (r *request) giveBack(denied bool) {
 		if w == nil {
 			continue
 		}
-		served, was := r.holds[i].entry.Abandon(&w.Waiter, denied)
+		served, was := r.legs[i].entry.Abandon(&w.Waiter, denied)
 		session.Serve(served)
 		if was {
 			r.rest(i)
@@ -169,7 +169,7 @@ func (r *request) giveBack(denied bool) {
 	for range owed {
 		r.answered(<-r.answers)
 	}
-	for i, h := range r.holds {
+	for i, h := range r.legs {
 		switch {
 		case !r.taken[i]:
 		case r.windows[i] != 0:
@@ -187,7 +187,7 @@ func (r *request) giveBack(denied bool) {
 			h.entry.Release(r.n)
 		}
 	}
-	r.holds, r.taken, r.said, r.windows, r.waiters, r.waiting = r.holds[:0], r.taken[:0], r.said[:0], r.windows[:0], r.waiters[:0], 0
+	r.legs, r.taken, r.said, r.windows, r.waiters, r.waiting = r.legs[:0], r.taken[:0], r.said[:0], r.windows[:0], r.waiters[:0], 0
 	r.under = nil
 }
 

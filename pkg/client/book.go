@@ -44,7 +44,7 @@ func (c *Client) Book(ctx context.Context, requests ...Request) error {
 
 // charge is what a limit is to count of a request. Its bucket is in use until it did.
 type charge struct {
-	hold
+	leg
 	n int64
 }
 
@@ -113,14 +113,14 @@ func (c *Client) chargesOf(ctx context.Context, r *request, all []charge) ([]cha
 				c.overloaded.Add(1)
 				return all, ReasonOverloaded
 			}
-			all = append(all, charge{hold{it, e}, r.n})
+			all = append(all, charge{leg{it, e}, r.n})
 		}
 	}
 	return all, ReasonLimit
 }
 
 func (c *Client) charge(ch charge) {
-	if ch.item.Inherited { // see Reservation.settle
+	if ch.item.Inherited { // see Reservation.spend
 		ch.entry.Hold(ch.n)
 		ch.entry.Inherit(ch.n)
 	}

@@ -115,7 +115,7 @@ func (c *Client) sessionConfig(target string) session.Config {
 		MaxBuckets: cfg.maxBuckets, TenantShare: cfg.tenantShare, WithoutSlots: cfg.withoutSlots,
 		SwitchFile: cfg.switchFile, Switches: cfg.switches,
 		Journal: cfg.journal, JournalAge: cfg.journalAge, JournalBytes: cfg.journalBytes, JournalSecret: cfg.journalSecret,
-		Changed: c.unsettleAll, Tidy: func() { c.sweepHandles(func(*Limiter) {}) }, Expire: c.reserved.expire,
+		Changed: c.releaseAll, Tidy: func() { c.sweepHandles(func(*Limiter) {}) }, Expire: c.reserved.expire,
 	}
 }
 

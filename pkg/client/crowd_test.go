@@ -87,7 +87,7 @@ func TestTenantsComeToTheSameShare(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		if a != 360 {
-			t.Errorf("alone a holds %d of 450, want 360", a)
+			t.Errorf("alone a legs %d of 450, want 360", a)
 		}
 		for range 30 {
 			b = round("b")
@@ -95,7 +95,7 @@ func TestTenantsComeToTheSameShare(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		if a < 180 || a > 220 || b < 180 || b > 220 {
-			t.Errorf("a holds %d and b %d of 450, want 200 each", a, b)
+			t.Errorf("a legs %d and b %d of 450, want 200 each", a, b)
 		}
 		shut(t, c)
 		for _, id := range []string{"a", "b"} {

@@ -8,40 +8,40 @@ import (
 
 // origin is what a decision keeps where neither a bucket nor what is known of a request says it all.
 type origin struct {
-	hold           // the limit that denied, or the strictest that allowed
+	leg            // the limit that denied, or the strictest that allowed
 	others others  // that allowed as well
 	ending *ending // nil where no slots were taken
 }
 
 // speaks is what a decision keeps of the one limit that it speaks of.
-func (h hold) speaks() any {
+func (h leg) speaks() any {
 	switch {
 	case h.item == nil:
 		return nil
 	case h.entry.Overage(): // the limit's words are not the bucket's
-		return &origin{hold: h}
+		return &origin{leg: h}
 	}
 	return h.entry
 }
 
-// speaks is hold.speaks, of a limit of which the request may have no bucket.
+// speaks is leg.speaks, of a limit of which the request may have no bucket.
 func speaks(set *agent.Set, it *agent.Item, e *agent.Entry) any {
 	if e == nil {
 		held := set.Held(it)
 		return &held
 	}
-	return hold{it, e}.speaks()
+	return leg{it, e}.speaks()
 }
 
 // others are further buckets that allowed a request, as many as fit: which of
 // them all has the least left is looked up when somebody asks.
 type others [3]*agent.Entry
 
-func othersOf(holds []hold, first int) (o others) {
+func othersOf(legs []leg, first int) (o others) {
 	n := 0
-	for i := range holds {
+	for i := range legs {
 		if i != first && n < len(o) {
-			o[n] = holds[i].entry
+			o[n] = legs[i].entry
 			n++
 		}
 	}

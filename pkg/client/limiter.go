@@ -78,7 +78,7 @@ func (c *Client) Limiter(ctx context.Context, attributes ...Attribute) (*Limiter
 	c.mu.Lock()
 	c.handles = append(c.handles, handle{weak.Make(l), l.pins})
 	c.mu.Unlock()
-	l.settle()
+	l.resolve()
 	return l, nil
 }
 
@@ -92,13 +92,13 @@ func (l *Limiter) AllowN(ctx context.Context, n int64) Decision {
 	}
 	d := l.c.AllowN(ctx, n, l.attrs...)
 	if l.only.Load() == nil && !l.c.special.Load() {
-		l.settle()
+		l.resolve()
 	}
 	return d
 }
 
-// settle sets the bucket where exactly one limit decides, and pins its bucket.
-func (l *Limiter) settle() {
+// resolve sets the bucket where exactly one limit decides, and pins its bucket.
+func (l *Limiter) resolve() {
 	a := attributesOf(l.attrs)
 	set := l.c.reg.Find(agent.Lookup(a, AttrTenant))
 	if set == nil || set.Refusal != agent.NotRefused {
@@ -129,11 +129,11 @@ func (l *Limiter) settle() {
 	// What changed before this point is seen here; what changes after it finds the
 	// handle in the list.
 	if set.Gone() || l.c.special.Load() || e.Dead() {
-		l.unsettle()
+		l.release()
 	}
 }
 
-// goBy has the handle go by a bucket, which it pins as long: one that unsettles it comes before all of this, or after.
+// goBy has the handle go by a bucket, which it pins as long: one that releases it comes before all of this, or after.
 func (l *Limiter) goBy(e *agent.Entry) {
 	l.pins.mu.Lock()
 	defer l.pins.mu.Unlock()
@@ -141,17 +141,17 @@ func (l *Limiter) goBy(e *agent.Entry) {
 	l.only.Store(e)
 }
 
-// unsettle takes the bucket away.
-func (l *Limiter) unsettle() {
+// release takes the bucket away.
+func (l *Limiter) release() {
 	l.pins.mu.Lock()
 	defer l.pins.mu.Unlock()
 	l.only.Store(nil)
 	l.pins.swapLocked(nil)
 }
 
-// unsettleAll makes every handle resolve again, and forgets those that are no more.
-func (c *Client) unsettleAll() {
-	c.sweepHandles(func(l *Limiter) { l.unsettle() })
+// releaseAll makes every handle resolve again, and forgets those that are no more.
+func (c *Client) releaseAll() {
+	c.sweepHandles(func(l *Limiter) { l.release() })
 }
 
 // sweepHandles calls f for every handle and forgets those that are no more.

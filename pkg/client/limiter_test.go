@@ -80,8 +80,8 @@ func TestHandleDeniedForCertain(t *testing.T) {
 	})
 }
 
-// Whatever settles a handle while something unsettles it, what it goes by is pinned.
-func TestHandleSettledAsItIsUnsettled(t *testing.T) {
+// Whatever resolves a handle while something releases it, what it goes by is pinned.
+func TestHandleResolvedAsItIsReleased(t *testing.T) {
 	bubble(t, plans(1, requests(100, 100)), func(t *testing.T, s *fake) {
 		c := dial(t, s)
 		l, err := c.Limiter(t.Context(), tenant("a"))
@@ -90,8 +90,8 @@ func TestHandleSettledAsItIsUnsettled(t *testing.T) {
 		}
 		for range 20_000 {
 			var both sync.WaitGroup
-			both.Go(l.settle)
-			both.Go(l.unsettle)
+			both.Go(l.resolve)
+			both.Go(l.release)
 			both.Wait()
 			if settled := l.only.Load() != nil; settled != (len(l.pins.entries) == 1) {
 				t.Fatalf("the handle goes by a bucket: %t, and pins %d", settled, len(l.pins.entries))

@@ -10,7 +10,7 @@ import (
 
 // peek is what is to be expected of a request of n units, of which it takes none; endless says that it passes limits of slots by. It
 // calls met for each bucket that is not expected to deny; nil for nobody.
-func (c *Client) peek(set *agent.Set, n int64, a []limit.Attribute, endless bool, met func(hold)) Decision {
+func (c *Client) peek(set *agent.Set, n int64, a []limit.Attribute, endless bool, met func(leg)) Decision {
 	d := Decision{Allowed: true, Reason: ReasonUnlimited}
 	mode := c.reg.Mode()
 	rank := uint16(len(set.Items))
@@ -31,7 +31,7 @@ func (c *Client) peek(set *agent.Set, n int64, a []limit.Attribute, endless bool
 			return denied
 		}
 		if e != nil && met != nil {
-			met(hold{it, e})
+			met(leg{it, e})
 		}
 	}
 	held := rank < uint16(len(set.Items))
@@ -55,7 +55,7 @@ func (c *Client) foresee(set *agent.Set, it *agent.Item, e *agent.Entry, n int64
 		}
 		return d, false // nothing is known of it
 	}
-	h := hold{it, e}
+	h := leg{it, e}
 	if it.Vet {
 		if reason := c.vetted(it, e, n, a); reason != ReasonLimit {
 			return Decision{Reason: reason, RetryAfter: c.later(e, reason), by: h.speaks()}, true

@@ -544,7 +544,7 @@ func TestHandlesAreCollected(t *testing.T) {
 		}
 		time.Sleep(10 * time.Minute)
 		if b := c.Stats().Buckets; b != 1 {
-			t.Errorf("%d buckets while a handle holds one, want 1", b)
+			t.Errorf("%d buckets while a handle legs one, want 1", b)
 		}
 		if !l.Allow(t.Context()).Allowed {
 			t.Errorf("denied after an idle while: %+v, %+v", l.Allow(t.Context()), c.Stats())

@@ -25,13 +25,13 @@ type request struct {
 	c     *Client
 	n     int64
 	attrs []limit.Attribute // the caller's, or a copy once it waits: see own
-	holds []hold
-	taken []bool // by holds: the units are in hand
-	said  []bool // by holds: they are announced with Hold
-	// by holds: the window that the units are of; 0 without
+	legs  []leg
+	taken []bool // by legs: the units are in hand
+	said  []bool // by legs: they are announced with Hold
+	// by legs: the window that the units are of; 0 without
 	windows []int64
 
-	waiters []*waiter // by holds: what waits; nil
+	waiters []*waiter // by legs: what waits; nil
 	waiting int
 	answers chan *waiter // has room for all that may wait
 	spare   []*waiter    // that do not wait
@@ -167,9 +167,9 @@ func (r *request) end() {
 		return // handover.BeforeWait's function panicked: a bucket has waiters of it
 	}
 	clear(r.attrs)
-	clear(r.holds[:cap(r.holds)])
+	clear(r.legs[:cap(r.legs)])
 	*r = request{
-		c: c, attrs: r.attrs[:0], holds: r.holds[:0], taken: r.taken[:0], said: r.said[:0], windows: r.windows[:0], waiters: r.waiters[:0],
+		c: c, attrs: r.attrs[:0], legs: r.legs[:0], taken: r.taken[:0], said: r.said[:0], windows: r.windows[:0], waiters: r.waiters[:0],
 		answers: r.answers, spare: r.spare, timer: r.timer,
 	}
 	c.requests.Put(r)

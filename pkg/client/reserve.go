@@ -1,6 +1,7 @@
 package client
 
 import (
+	"container/list"
 	"context"
 	"errors"
 	"fmt"
@@ -27,25 +28,24 @@ var (
 type Reservation struct {
 	c       *Client
 	n       int64
-	holds   []hold
-	windows []int64 // by holds: that the units are of
-	slots   []bool  // by holds: they are slots, which are given back at the end whatever it is
+	legs    []leg
+	windows []int64 // by legs: that the units are of
+	slots   []bool  // by legs: they are slots, which are given back at the end whatever it is
 	void    bool    // they were admitted by a switch, whether or not they were there
 
 	// Under the client's reservation mutex.
-	live       bool
-	expires    time.Time
-	prev, next *Reservation
+	at      *list.Element // of those that live; nil once it has ended
+	expires time.Time
 }
 
 // reservations are those that live, in the order in which they expire: all last equally long.
 type reservations struct {
-	mu          sync.Mutex
-	first, last *Reservation
-	n           int
-	units       int64
-	expired     int64
-	closed      bool
+	mu      sync.Mutex
+	live    list.List // of *Reservation
+	n       int
+	units   int64
+	expired int64
+	closed  bool
 }
 
 // Reserve decides a request as AllowN does, for one whose cost is known only afterwards: n is the
@@ -78,7 +78,7 @@ func (c *Client) Reserve(ctx context.Context, n int64, attributes ...Attribute) 
 		return nil, d
 	}
 	if !c.reserved.start(res, time.Now().Add(c.cfg.reservationTime)) {
-		res.settle(0) // Close came first
+		res.spend(0) // Close came first
 		return nil, Decision{Reason: ReasonClosed}
 	}
 	c.session.Rouse() // the loop expires it
@@ -104,7 +104,7 @@ func (r *Reservation) Commit(m int64) error {
 	if r == nil || !r.c.reserved.end(r) {
 		return ErrReservationEnded
 	}
-	r.settle(m)
+	r.spend(m)
 	return nil
 }
 
@@ -112,9 +112,9 @@ func (r *Reservation) Commit(m int64) error {
 // ErrReservationEnded where the reservation has ended, and may so be deferred behind a Commit.
 func (r *Reservation) Cancel() error { return r.Commit(0) }
 
-// settle spends m of the units.
-func (r *Reservation) settle(m int64) {
-	for i, h := range r.holds {
+// spend spends m of the units, and puts back the rest.
+func (r *Reservation) spend(m int64) {
+	for i, h := range r.legs {
 		if r.slots[i] {
 			// As many as were spent count as started, and all come back.
 			started := min(m, r.n)
@@ -152,8 +152,8 @@ func (r *Reservation) settle(m int64) {
 // keep takes what the request has in hand over into its reservation.
 func (r *request) keep(mode limit.Mode) {
 	res := r.reserves
-	res.holds, res.void = slices.Clone(r.holds), mode != limit.ModeNormal
-	for i, h := range r.holds {
+	res.legs, res.void = slices.Clone(r.legs), mode != limit.ModeNormal
+	for i, h := range r.legs {
 		if !h.item.Slots && !res.void {
 			h.entry.Reserve(r.n, r.windows[i])
 			r.c.attend(h.entry) // when it was looked at last, its lease may have had nothing to go on for
@@ -191,13 +191,7 @@ func (l *reservations) start(r *Reservation, expires time.Time) bool {
 		l.units -= r.n
 		return false
 	}
-	r.live, r.expires, r.prev = true, expires, l.last
-	if l.last != nil {
-		l.last.next = r
-	} else {
-		l.first = r
-	}
-	l.last = r
+	r.expires, r.at = expires, l.live.PushBack(r)
 	return true
 }
 
@@ -209,23 +203,13 @@ func (l *reservations) end(r *Reservation) bool {
 }
 
 func (l *reservations) endLocked(r *Reservation) bool {
-	if !r.live {
+	if r.at == nil {
 		return false
 	}
-	r.live = false
+	l.live.Remove(r.at)
+	r.at = nil
 	l.n--
 	l.units -= r.n
-	if r.prev != nil {
-		r.prev.next = r.next
-	} else {
-		l.first = r.next
-	}
-	if r.next != nil {
-		r.next.prev = r.prev
-	} else {
-		l.last = r.prev
-	}
-	r.prev, r.next = nil, nil
 	return true
 }
 
@@ -235,17 +219,19 @@ func (l *reservations) expire(now time.Time, closing bool) (next time.Time) {
 	var over []*Reservation
 	l.mu.Lock()
 	l.closed = l.closed || closing
-	for r := l.first; r != nil && (closing || !now.Before(r.expires)); r = l.first {
+	for at := l.live.Front(); at != nil; at = l.live.Front() {
+		r := at.Value.(*Reservation)
+		if !closing && now.Before(r.expires) {
+			next = r.expires
+			break
+		}
 		l.endLocked(r)
 		over = append(over, r)
 		l.expired++
 	}
-	if l.first != nil {
-		next = l.first.expires
-	}
 	l.mu.Unlock()
 	for _, r := range over {
-		r.settle(0)
+		r.spend(0)
 	}
 	return next
 }
@@ -262,5 +248,5 @@ func (r *request) endingFor(set *agent.Set) *ending {
 	if !set.Slots || r.reserves != nil {
 		return nil
 	}
-	return r.c.endingOf(r.holds, r.n)
+	return r.c.endingOf(r.legs, r.n)
 }

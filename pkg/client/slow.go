@@ -205,12 +205,12 @@ func (r *request) ask(ctx context.Context, set *agent.Set) (d Decision, again, s
 				e.Refuse(r.n)
 				if r.mode == limit.ModeNormal {
 					r.giveBack(false)
-					return Decision{Reason: reason, RetryAfter: c.later(e, reason), by: hold{it, e}.speaks()}, false, true
+					return Decision{Reason: reason, RetryAfter: c.later(e, reason), by: leg{it, e}.speaks()}, false, true
 				}
 			}
 		}
 		r.add(it, e)
-		last := len(r.holds) - 1
+		last := len(r.legs) - 1
 		if r.mode == limit.ModeAllowAll {
 			if !r.admit() {
 				return d, true, true
@@ -245,7 +245,7 @@ func (r *request) ask(ctx context.Context, set *agent.Set) (d Decision, again, s
 					return d, again, true
 				}
 			default:
-				h := r.holds[last]
+				h := r.legs[last]
 				r.giveBack(false)
 				return c.denial(h, v, lost), false, true
 			}
@@ -261,7 +261,7 @@ func (r *request) conclude(ctx context.Context, set *agent.Set) (d Decision, aga
 			return d, again
 		}
 	}
-	if len(r.holds) == 0 {
+	if len(r.legs) == 0 {
 		switch {
 		case r.mode == limit.ModeAllowAll:
 			return Decision{Allowed: true, Reason: ReasonSwitch}, false
@@ -290,22 +290,22 @@ func (r *request) conclude(ctx context.Context, set *agent.Set) (d Decision, aga
 func (r *request) remember(set *agent.Set) {
 	var items [8]*agent.Item
 	var entries [8]*agent.Entry
-	if len(r.holds) > len(items) {
+	if len(r.legs) > len(items) {
 		return
 	}
 	strictest := 0
-	for i, h := range r.holds {
+	for i, h := range r.legs {
 		items[i], entries[i] = h.item, h.entry
 		if h.item.Rank < items[strictest].Rank {
 			strictest = i
 		}
 	}
-	r.c.reg.Remember(r.key, r.attrs, set, items[:len(r.holds)], entries[:len(r.holds)], strictest)
+	r.c.reg.Remember(r.key, r.attrs, set, items[:len(r.legs)], entries[:len(r.legs)], strictest)
 }
 
 // release says that what the request has in hand is not put back any more.
 func (r *request) release() {
-	for i, h := range r.holds {
+	for i, h := range r.legs {
 		if r.said[i] {
 			h.entry.Release(r.n)
 			r.said[i] = false
@@ -316,8 +316,8 @@ func (r *request) release() {
 // allowed is the decision on a request that has the units of all its limits.
 func (r *request) allowed(set *agent.Set) Decision {
 	strictest, above := 0, false
-	for i, h := range r.holds {
-		if h.item.Rank < r.holds[strictest].item.Rank {
+	for i, h := range r.legs {
+		if h.item.Rank < r.legs[strictest].item.Rank {
 			strictest = i
 		}
 		above = above || h.entry.Overage()
@@ -335,7 +335,7 @@ func (r *request) allowed(set *agent.Set) Decision {
 // add goes on to another bucket, and announces what has to be known before units
 // are taken of it. Even the last one's may have to go back while others are waited for.
 func (r *request) add(it *agent.Item, e *agent.Entry) {
-	r.hold(hold{it, e}, false, false)
+	r.meet(leg{it, e}, false, false)
 	if it.Hold || r.waiting > 0 || r.reserves != nil || r.together {
 		r.say(len(r.said) - 1)
 	}
@@ -344,9 +344,9 @@ func (r *request) add(it *agent.Item, e *agent.Entry) {
 	}
 }
 
-// hold notes a bucket that the request asks, or has asked.
-func (r *request) hold(h hold, taken, said bool) {
-	r.holds = append(r.holds, h)
+// meet notes a bucket that the request asks, or has asked.
+func (r *request) meet(h leg, taken, said bool) {
+	r.legs = append(r.legs, h)
 	r.taken = append(r.taken, taken)
 	r.said = append(r.said, said)
 	r.windows = append(r.windows, windowOf(h))
@@ -354,7 +354,7 @@ func (r *request) hold(h hold, taken, said bool) {
 }
 
 // windowOf is the window that units taken of a bucket are of; 0 without one.
-func windowOf(h hold) int64 {
+func windowOf(h leg) int64 {
 	if h.entry == nil || h.item.Rule.Limit.Algorithm != limit.FixedWindow {
 		return 0
 	}
@@ -364,15 +364,15 @@ func windowOf(h hold) int64 {
 // deciders is what the decision keeps of an allowed request.
 func (r *request) deciders(set *agent.Set, strictest int) any {
 	ending := r.endingFor(set)
-	if len(r.holds) == 1 && ending == nil {
-		return r.holds[0].speaks()
+	if len(r.legs) == 1 && ending == nil {
+		return r.legs[0].speaks()
 	}
-	return &origin{r.holds[strictest], othersOf(r.holds, strictest), ending}
+	return &origin{r.legs[strictest], othersOf(r.legs, strictest), ending}
 }
 
 // say announces that units of bucket i may be put back, where they are billed.
 func (r *request) say(i int) {
-	if h := r.holds[i]; !r.said[i] && (h.item.Metered || r.reserves != nil) {
+	if h := r.legs[i]; !r.said[i] && (h.item.Metered || r.reserves != nil) {
 		h.entry.Hold(r.n)
 		r.said[i] = true
 	}
@@ -381,8 +381,8 @@ func (r *request) say(i int) {
 // admit counts the last bucket's units as admitted whatever it holds. On false the
 // bucket is no more, and nothing is held.
 func (r *request) admit() bool {
-	last := len(r.holds) - 1
-	e := r.holds[last].entry
+	last := len(r.legs) - 1
+	e := r.legs[last].entry
 	if !e.Enter() {
 		r.giveBack(false)
 		return false

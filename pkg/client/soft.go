@@ -14,7 +14,7 @@ import (
 // which denied. What the first refused is not denied there: the second decides, and
 // counts. stop says that the request was decided.
 func (r *request) exceed(ctx context.Context, i int) (d Decision, again, stop bool) {
-	c, h := r.c, r.holds[i]
+	c, h := r.c, r.legs[i]
 	h.entry.Excuse(r.n)
 	r.leave(i)
 	beyond, err := c.reg.Beyond(h.entry, c.now())
@@ -68,8 +68,8 @@ func (c *Client) sooner(d Decision, under *agent.Entry, n int64, lost bool) Deci
 
 // comeDown has a request that waits its turn wait at the last limit itself, of which nothing is to be had above it.
 func (r *request) comeDown(ctx context.Context) (d Decision, again, stop bool) {
-	last := len(r.holds) - 1
-	r.holds[last].entry.Excuse(r.n)
+	last := len(r.legs) - 1
+	r.legs[last].entry.Excuse(r.n)
 	r.leave(last)
 	r.become(last, r.under)
 	if d, stop := r.enqueue(last, true); stop {
@@ -80,7 +80,7 @@ func (r *request) comeDown(ctx context.Context) (d Decision, again, stop bool) {
 
 // leave withdraws what bucket i was told of the request.
 func (r *request) leave(i int) {
-	h := r.holds[i]
+	h := r.legs[i]
 	if h.item.Inherited {
 		h.entry.Inherit(-r.n)
 	}
@@ -92,19 +92,19 @@ func (r *request) leave(i int) {
 
 // become puts another bucket of the limit in the place of bucket i, which the request left.
 func (r *request) become(i int, e *agent.Entry) {
-	r.holds[i].entry = e
-	r.windows[i] = windowOf(r.holds[i])
+	r.legs[i].entry = e
+	r.windows[i] = windowOf(r.legs[i])
 	r.say(i)
-	if r.holds[i].item.Inherited {
+	if r.legs[i].item.Inherited {
 		e.Inherit(r.n)
 	}
 }
 
 // drop takes bucket i, of which nothing is taken or announced, out of the request.
 func (r *request) drop(i int) {
-	last := len(r.holds) - 1
-	r.holds[i], r.taken[i], r.said[i], r.windows[i], r.waiters[i] = r.holds[last], r.taken[last], r.said[last], r.windows[last], r.waiters[last]
-	r.holds, r.taken, r.said, r.windows, r.waiters = r.holds[:last], r.taken[:last], r.said[:last], r.windows[:last], r.waiters[:last]
+	last := len(r.legs) - 1
+	r.legs[i], r.taken[i], r.said[i], r.windows[i], r.waiters[i] = r.legs[last], r.taken[last], r.said[last], r.windows[last], r.waiters[last]
+	r.legs, r.taken, r.said, r.windows, r.waiters = r.legs[:last], r.taken[:last], r.said[:last], r.windows[:last], r.waiters[:last]
 }
 
 // closes reports whether the limit is to deny out of contact, and has no live lease.

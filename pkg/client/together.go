@@ -38,7 +38,7 @@ func (c *Client) AllowTogether(ctx context.Context, requests []Request) []Decisi
 	allowed := decideTogether(ctx, parts, decisions)
 	all := new(conjunction)
 	for i := range parts {
-		parts[i].settle(all, allowed)
+		parts[i].finish(all, allowed)
 	}
 	return decisions
 }
@@ -172,7 +172,7 @@ func (p *part) look() Decision {
 	if d, is := p.c.refusal(p.set); is {
 		return d
 	}
-	d := p.peek(func(h hold) {
+	d := p.peek(func(h leg) {
 		r.add(h.item, h.entry)
 		r.taken[len(r.taken)-1] = h.entry.Try(r.n)
 	})
@@ -182,7 +182,7 @@ func (p *part) look() Decision {
 	return d
 }
 
-func (p *part) peek(met func(hold)) Decision {
+func (p *part) peek(met func(leg)) Decision {
 	d := p.c.peek(p.set, max(p.r.n, 1), p.r.attrs, true, met)
 	if d.Reason == ReasonNoTenant {
 		return Decision{Allowed: true, Reason: ReasonUnlimited}
@@ -190,12 +190,12 @@ func (p *part) peek(met func(hold)) Decision {
 	return d
 }
 
-// settle ends the request with what became of all, of which those before have tried what the shadow version's limits say.
-func (p *part) settle(all *conjunction, allowed bool) {
+// finish ends the request with what became of all, of which those before have tried what the shadow version's limits say.
+func (p *part) finish(all *conjunction, allowed bool) {
 	if allowed {
 		p.r.release()
 	} else {
-		for _, h := range p.r.holds {
+		for _, h := range p.r.legs {
 			h.entry.Fits()
 		}
 		p.r.giveBack(false)

@@ -90,10 +90,10 @@ func (all *conjunction) withdraw(i int) bool {
 	return !all.refused
 }
 
-// settle says what became of attempt i.
-func (all *conjunction) settle(i int, admitted bool) { session.Serve(all.decide(i, admitted)) }
+// end says what became of attempt i.
+func (all *conjunction) end(i int, admitted bool) { session.Serve(all.decide(i, admitted)) }
 
-// decide is settle, and returns requests that it let in, whose Done is to be run.
+// decide is end, and returns requests that it let in, whose Done is to be run.
 func (all *conjunction) decide(i int, admitted bool) (after []*bucket.Waiter) {
 	all.mu.Lock()
 	defer all.mu.Unlock()
@@ -135,7 +135,7 @@ func (c *Client) tryOne(set *agent.Set, list *agent.List, i int, n int64, a []li
 	}
 	if it.Vet && c.vetted(it, e, n, a) != ReasonLimit {
 		e.Refuse(n)
-		all.settle(all.add(e, n), false)
+		all.end(all.add(e, n), false)
 		return
 	}
 	c.tryBucket(e, n, all, it.Soft)
@@ -145,7 +145,7 @@ func (c *Client) tryOne(set *agent.Set, list *agent.List, i int, n int64, a []li
 func (c *Client) tryBucket(e *agent.Entry, n int64, all *conjunction, soft bool) {
 	i := all.add(e, n)
 	if e.Take(n) {
-		all.settle(i, true)
+		all.end(i, true)
 		return
 	}
 	switch v, _ := c.refill(e, n, false); v.Outcome {
@@ -158,7 +158,7 @@ func (c *Client) tryBucket(e *agent.Entry, n int64, all *conjunction, soft bool)
 			return
 		}
 		if !c.enqueue(e, w, false) {
-			all.settle(i, false)
+			all.end(i, false)
 		}
 	}
 }
@@ -166,12 +166,12 @@ func (c *Client) tryBucket(e *agent.Entry, n int64, all *conjunction, soft bool)
 // tried goes on with what attempt i came to.
 func (c *Client) tried(e *agent.Entry, n int64, all *conjunction, i int, o bucket.Outcome, soft bool) {
 	if o != bucket.Denied || !soft || !all.withdraw(i) {
-		all.settle(i, o == bucket.Admitted)
+		all.end(i, o == bucket.Admitted)
 		return
 	}
 	beyond, err := c.reg.Beyond(e, c.now())
 	if err != nil {
-		all.settle(i, false)
+		all.end(i, false)
 		return
 	}
 	e.Excuse(n)

@@ -43,7 +43,7 @@ func (r *request) outranked(mode limit.Mode) (d Decision, denied bool) {
 		return d, false
 	}
 	c := r.c
-	for _, h := range r.holds {
+	for _, h := range r.legs {
 		if !h.item.Vet || h.entry.Overage() {
 			continue
 		}

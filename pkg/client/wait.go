@@ -46,8 +46,8 @@ func (l *Limiter) WaitN(ctx context.Context, n int64) Decision {
 
 // waitTurn waits until the turn of the last bucket's request has come, for which alone it waits.
 func (r *request) waitTurn(ctx context.Context) (d Decision, again, stop bool) {
-	c, last := r.c, len(r.holds)-1
-	h := r.holds[last]
+	c, last := r.c, len(r.legs)-1
+	h := r.legs[last]
 	var late <-chan time.Time
 	if most := h.item.Rule.Limit.Wait; most > 0 {
 		t := time.NewTimer(most)
@@ -83,9 +83,9 @@ type ending struct {
 }
 
 // endingOf returns the end of a request that was admitted; nil where it has no slots.
-func (c *Client) endingOf(holds []hold, n int64) *ending {
+func (c *Client) endingOf(legs []leg, n int64) *ending {
 	var e *ending
-	for _, h := range holds {
+	for _, h := range legs {
 		if h.item.Slots {
 			if e == nil {
 				e = &ending{c: c, n: n}

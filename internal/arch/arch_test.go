@@ -105,7 +105,7 @@ var rules = []rule{
 	{pkg: "internal/core/renewal", allow: []string{module + "/internal/core/renewal"}, forbid: outside},
 	{pkg: "internal/core/bucket", allow: []string{module + "/internal/core/bucket", module + "/internal/core/lease", module + "/internal/core/limit", module + "/internal/core/calendar"}, forbid: outside},
 	{pkg: "internal/core/usage", allow: []string{module + "/internal/core/usage", module + "/internal/core/bucket", module + "/internal/core/ledger", module + "/internal/core/lease", module + "/internal/core/limit", module + "/internal/core/calendar"}, forbid: outside},
-	{pkg: "internal/policy/terms", forbid: []string{module + "/internal/policy/policystore", module + "/internal/policy/strict", "gopkg.in/yaml.v3", "database/sql"}},
+	{pkg: "internal/policy/terms", forbid: []string{module + "/internal/policy/policystore", module + "/internal/policy/strict", "go.yaml.in/yaml", "database/sql"}},
 	{pkg: "internal/policy", forbid: []string{module + "/internal/policy/policystore", module + "/internal/policy/sqlstore", "database/sql"}},
 	{pkg: "internal/core/agent", forbid: outside},
 	{pkg: "internal/core/recovery", forbid: append([]string{module + "/pkg", module + "/internal/core/session"}, stores...)},

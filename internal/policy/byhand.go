@@ -5,9 +5,9 @@ import (
 	"fmt"
 )
 
-// TakenBack says, a sentence each, what of a stored tenant was set by hand and becomes something else where a document is
-// applied that says newer. older is what the document in force says of the tenant; nil where it does not name it. What the
-// documents alone change was not set by hand.
+// TakenBack says, a sentence each, what of a stored tenant was set by hand and becomes something else where a document
+// is applied that says newer. older is what the document in force says of the tenant; nil where it does not name it.
+// What the documents alone change was not set by hand.
 func TakenBack(stored TenantSpec, older *TenantSpec, newer TenantSpec) (said []string) {
 	was := TenantSpec{}
 	if older != nil {

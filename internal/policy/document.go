@@ -69,7 +69,8 @@ func Parse(file string, data []byte) (*Document, error) {
 	return p.doc, nil
 }
 
-// Warnings returns what the document may say and cannot mean, by line. It is no reason to refuse one: versions that are stored say it too.
+// Warnings returns what the document may say and cannot mean, by line. It is no reason to refuse one: versions that are
+// stored say it too.
 func (d *Document) Warnings() Faults { return d.doubts }
 
 // File returns the name the document was read under.

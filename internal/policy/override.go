@@ -20,7 +20,8 @@ type LimitChange struct {
 }
 
 // ParseOverride reads a tenant's override of the limit of that name: by key what a document writes after it, in YAML.
-// The error wraps fault.ErrInvalid and says all that is wrong; whether the override fits the tenant's plan, Document.Tenant says.
+// The error wraps fault.ErrInvalid and says all that is wrong; whether the override fits the tenant's plan,
+// Document.Tenant says.
 func ParseOverride(name string, values map[string]string) (LimitSpec, error) {
 	f := &strict.Collector{File: "override"}
 	if len(values) == 0 {

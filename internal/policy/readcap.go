@@ -16,7 +16,8 @@ import (
 // Cap returns the spending cap of a plan; the zero value for none.
 func (d *Document) Cap(plan string) terms.Cap { return d.caps[plan] }
 
-// CheckCap refuses a plan under which a tenant's own cap, as its Text says it, would not count what is charged: one of another currency.
+// CheckCap refuses a plan under which a tenant's own cap, as its Text says it, would not count what is charged: one of
+// another currency.
 func (d *Document) CheckCap(text, plan string) error {
 	c, err := terms.ParseCap(text)
 	if err != nil {

@@ -24,8 +24,8 @@ func (s slowly) Renew(ctx context.Context, renewals []lease.Renewal) []lease.Ans
 	return s.Store.Renew(ctx, renewals)
 }
 
-// A burst that nothing came before, at several gateways at once, finds what is there: what the first of them asks for within
-// milliseconds is not taken for its demand.
+// A burst that nothing came before, at several gateways at once, finds what is there: what the first of them asks for
+// within milliseconds is not taken for its demand.
 func TestAColdBurstFindsWhatIsThere(t *testing.T) {
 	const burst, requests = 100, 80
 	for _, limit := range []string{

@@ -9,8 +9,9 @@ import (
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
-// A customer leaves in the middle of a month: within a second of tenant delete the gateways of every server deny it, what they
-// had admitted until then is on its last statement, which close-due closes when the month has ended, and there is none after it.
+// A customer leaves in the middle of a month: within a second of tenant delete the gateways of every server deny it,
+// what they had admitted until then is on its last statement, which close-due closes when the month has ended, and
+// there is none after it.
 func TestADeletedTenantIsDeniedAndBilledOnceMore(t *testing.T) {
 	const text = `
 plans:

@@ -67,10 +67,10 @@ func (l *standingLedger) Ping(ctx context.Context) error {
 	return l.worldLedger.Ping(ctx)
 }
 
-// A month's quota is forgotten when a good part of it is used and not settled yet, and a second later all stands still for
-// longer than a silent agent is waited for. Nobody could settle in that time: when all goes on, what the ledger said before
-// is not taken for all that was used, and it is waited for those who have to say more. Who is silent then as well is waited for
-// no longer than otherwise.
+// A month's quota is forgotten when a good part of it is used and not settled yet, and a second later all stands still
+// for longer than a silent agent is waited for. Nobody could settle in that time: when all goes on, what the ledger
+// said before is not taken for all that was used, and it is waited for those who have to say more. Who is silent then
+// as well is waited for no longer than otherwise.
 func TestAQuotaIsNotRebuiltInTimeThatNobodyLived(t *testing.T) {
 	t.Run("all settle", func(t *testing.T) { testStandstill(t, false) })
 	t.Run("one is silent", func(t *testing.T) { testStandstill(t, true) })

@@ -55,9 +55,9 @@ func (s *forgetful) Run(ctx context.Context, _ func(lease.Loss), forgotBefore fu
 	}
 }
 
-// A gateway has a lease of two minutes for most of the rate, the lease store forgets it, and from then on another wants all of the
-// rate. All gateways are told, whichever server they follow, so that the bucket is shared out as it was: what is
-// admitted beside that is one burst. A control that nobody is told has most of the rate twice.
+// A gateway has a lease of two minutes for most of the rate, the lease store forgets it, and from then on another wants
+// all of the rate. All gateways are told, whichever server they follow, so that the bucket is shared out as it was:
+// what is admitted beside that is one burst. A control that nobody is told has most of the rate twice.
 func TestALossIsToldToEveryGateway(t *testing.T) {
 	for _, untold := range []bool{false, true} {
 		inWorld(t, noon, `

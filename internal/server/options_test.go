@@ -76,7 +76,8 @@ default_plan: p
 	})
 }
 
-// A shadow version decides beside the one in force: what it would deny is counted under its version, and denied to nobody.
+// A shadow version decides beside the one in force: what it would deny is counted under its version, and denied to
+// nobody.
 func TestAShadowVersionBesideTheOneInForce(t *testing.T) {
 	const text = `
 plans: {p: {limits: [{name: calls, algorithm: fixed_window, rate: RATE/hour, meter: calls}]}}

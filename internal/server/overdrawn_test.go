@@ -74,9 +74,9 @@ func usageOf(limit, meter string, units int64) ledger.Row {
 	return ledger.Row{Slot: time.Now().Truncate(5 * time.Minute).Unix(), Tenant: "acme", Limit: limit, Meter: meter, Version: 1, Admitted: units}
 }
 
-// A key settles a million units that it never leased: they are not billed but kept aside with the reason, and whoever looks finds
-// them. The margin is billed once, however many epochs and reports it is divided among; so is what was leased. A limit that needs no
-// lease is not held against anybody.
+// A key settles a million units that it never leased: they are not billed but kept aside with the reason, and whoever
+// looks finds them. The margin is billed once, however many epochs and reports it is divided among; so is what was
+// leased. A limit that needs no lease is not held against anybody.
 func TestAKeySettlesWhatItNeverLeased(t *testing.T) {
 	inBothWorlds(t, time.Date(2026, 11, 2, 12, 0, 0, 0, time.UTC), overdrawnPolicy, func(t *testing.T, w *world) {
 		honest := w.gateway("gw-1")
@@ -158,8 +158,8 @@ func TestAKeySettlesWhatItNeverLeased(t *testing.T) {
 	})
 }
 
-// A thief that knows the protocol gains nothing by saying that its usage is of long ago, nor by usage of a version on trial, which
-// nobody bills.
+// A thief that knows the protocol gains nothing by saying that its usage is of long ago, nor by usage of a version on
+// trial, which nobody bills.
 func TestAThiefWhoKnowsTheProtocol(t *testing.T) {
 	for _, trick := range []string{"an outage of a year", "a trial", "a restart after a trial"} {
 		t.Run(trick, func(t *testing.T) {
@@ -417,8 +417,8 @@ func TestHonestUsageIsNotOverdrawn(t *testing.T) {
 	}
 }
 
-// Limits of all kinds, tenants with limits of their own and below others, a trial beside them, and a server that is killed: all that
-// is admitted is billed, whatever the next server finds in the ledger.
+// Limits of all kinds, tenants with limits of their own and below others, a trial beside them, and a server that is
+// killed: all that is admitted is billed, whatever the next server finds in the ledger.
 func TestAllKindsOfLimitsSettle(t *testing.T) {
 	const text = `
 limits: [{name: everybody, algorithm: sliding_window, rate: 5000/minute}]
@@ -503,8 +503,8 @@ tenants:
 	})
 }
 
-// An agent whose epoch takes no more goes on under another, and its leases stay those of the first: also where its reports come to
-// another server than its renewals. The next life's usage is its own.
+// An agent whose epoch takes no more goes on under another, and its leases stay those of the first: also where its
+// reports come to another server than its renewals. The next life's usage is its own.
 func TestAnEpochWithoutLeasesHasThoseOfTheOneBefore(t *testing.T) {
 	inWorld(t, noon, overdrawnPolicy, func(t *testing.T, w *world) {
 		api := quotav1.NewLeaseServiceClient(w.dial())

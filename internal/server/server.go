@@ -53,8 +53,8 @@ var ErrNoKeys = errors.New("server: listening beyond loopback, and there is no k
 // Config is what a server is made of. Leases, Ledger, Policy, GRPC and HTTP are
 // required; New takes the listeners over, the stores stay the caller's to close.
 type Config struct {
-	// Leases may also have Ping(context.Context) error, for readiness, and Run(context.Context, func(lease.Loss), func(int64)) error,
-	// which tells of what it forgot, and before which time leases may be forgotten.
+	// Leases may also have Ping(context.Context) error, for readiness, and Run(context.Context, func(lease.Loss),
+	// func(int64)) error, which tells of what it forgot, and before which time leases may be forgotten.
 	Leases lease.Store
 	Ledger ledger.Store
 	Policy policystore.Store

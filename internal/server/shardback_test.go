@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// A shard of the lease store is away for 15 s and comes back empty, when a quarter of an hour's quota is left. What gateways
-// admitted meanwhile the ledger knows, and they report it to the store as well: taken off twice, it is granted again
-// once the ledger is complete.
+// A shard of the lease store is away for 15 s and comes back empty, when a quarter of an hour's quota is left. What
+// gateways admitted meanwhile the ledger knows, and they report it to the store as well: taken off twice, it is granted
+// again once the ledger is complete.
 func TestWhatIsUsedWhileAShardIsAwayCountsOnce(t *testing.T) {
 	shardBack(t, 15*time.Second, false, func(t *testing.T, perSecond []int64, total int64) {
 		if total < 1990 || total > 2000*105/100 {
@@ -17,8 +17,8 @@ func TestWhatIsUsedWhileAShardIsAwayCountsOnce(t *testing.T) {
 	})
 }
 
-// Where a gateway is silent from the loss on, the ledger cannot say for the others what it used: it is waited for half a minute,
-// in which there is what ε allows and what others declare.
+// Where a gateway is silent from the loss on, the ledger cannot say for the others what it used: it is waited for half
+// a minute, in which there is what ε allows and what others declare.
 func TestASilentGatewayIsWaitedForHalfAMinuteAfterALoss(t *testing.T) {
 	shardBack(t, 0, true, func(t *testing.T, perSecond []int64, total int64) {
 		denied := 0
@@ -36,8 +36,9 @@ func TestASilentGatewayIsWaitedForHalfAMinuteAfterALoss(t *testing.T) {
 	})
 }
 
-// shardBack has three gateways ask for 12 requests a second, of 2,000 an hour, until a quarter of them is left; then the lease
-// store forgets everything, and is away for so long. A fourth gateway is cut off from then on where it is silent.
+// shardBack has three gateways ask for 12 requests a second, of 2,000 an hour, until a quarter of them is left; then
+// the lease store forgets everything, and is away for so long. A fourth gateway is cut off from then on where it is
+// silent.
 func shardBack(t *testing.T, away time.Duration, silent bool, check func(*testing.T, []int64, int64)) {
 	inWorld(t, noon, `
 plans: {p: {limits: [{name: calls, algorithm: fixed_window, rate: 2000/hour, meter: calls}]}}

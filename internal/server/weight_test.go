@@ -17,8 +17,8 @@ func bearing(ctx context.Context, secret string) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+secret)
 }
 
-// An agent that lags holds a tenant's period open as long as its key is good: two minutes after it was revoked, the period
-// closes. A rotation takes no weight from an agent that uses the successor.
+// An agent that lags holds a tenant's period open as long as its key is good: two minutes after it was revoked, the
+// period closes. A rotation takes no weight from an agent that uses the successor.
 func TestARevokedKeyHoldsNoPeriodOpen(t *testing.T) {
 	text := "plans: {p: {limits: [{name: requests, rate: 100/day, meter: requests}], price: {monthly: 1.00 USD}}}\ntenants: [{id: acme, plan: p}]\n"
 	inBothWorlds(t, time.Date(2026, 10, 31, 23, 50, 0, 0, time.UTC), text, func(t *testing.T, w *world) {

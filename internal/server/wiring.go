@@ -36,7 +36,8 @@ import (
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
-// grpcBounds and httpBounds bound the connections of the two listeners. A connection is known by its first call with a good key.
+// grpcBounds and httpBounds bound the connections of the two listeners. A connection is known by its first call with a
+// good key.
 var (
 	grpcBounds = listen.Bounds{Strangers: 512, StrangersOfPeer: 64, Known: 16_384, KnownOfPeer: 4096}
 	httpBounds = listen.Bounds{Strangers: 512, StrangersOfPeer: 64, Known: 4096, KnownOfPeer: 1024}

@@ -115,8 +115,8 @@ func (s *snapshot) reconcile(ctx context.Context, q ledger.ReconcileQuery) (foun
 	return found, addOverdrawn(ctx, s, found)
 }
 
-// accountsPage is how many accounts a verification holds, a few hundred bytes each: a page takes the database as long as
-// all of them.
+// accountsPage is how many accounts a verification holds, a few hundred bytes each: a page takes the database as long
+// as all of them.
 const accountsPage = 50_000
 
 // Accounts is ledger.Snapshot's.
@@ -152,7 +152,8 @@ func scanReconciled(rows *sql.Rows, now time.Time) (r ledger.Reconciled, err err
 	return r, err
 }
 
-// maxOverdrawnScan bounds the rows in quarantine that a page of accounts looks through, for servers ask every ten seconds.
+// maxOverdrawnScan bounds the rows in quarantine that a page of accounts looks through, for servers ask every ten
+// seconds.
 const maxOverdrawnScan = 100_000
 
 // addOverdrawn notes what is in quarantine for being above what was granted.

@@ -12,7 +12,8 @@ import (
 // Ask runs a query in a transaction of a store, and hands each row's Scan to row. Stores have drivers of their own.
 type Ask func(ctx context.Context, text string, args []any, row func(scan func(...any) error) error) error
 
-// Usage adds to a reading all that its query wants, as the transaction has it, and returns the answer. now is the ledger's.
+// Usage adds to a reading all that its query wants, as the transaction has it, and returns the answer. now is the
+// ledger's.
 func (a Ask) Usage(ctx context.Context, engine Engine, r *ledger.Reading, now time.Time, slot time.Duration) (u ledger.Usage, err error) {
 	if err := a.sums(ctx, engine, r); err != nil {
 		return u, err
@@ -109,8 +110,9 @@ func ScanFrontier(scan func(...any) error) (f ledger.Frontier, err error) {
 	return f, err
 }
 
-// Pending adds the oldest reports of the queue to a block, as many as it takes, its bounds halved so many times. It returns their ids,
-// by which they are named throughout, for in Postgres one with a lower id may commit in between; and whether there are more.
+// Pending adds the oldest reports of the queue to a block, as many as it takes, its bounds halved so many times. It
+// returns their ids, by which they are named throughout, for in Postgres one with a lower id may commit in between; and
+// whether there are more.
 func (a Ask) Pending(ctx context.Context, engine Engine, halved int, into *ledger.Sealing) (ids []int64, more bool, err error) {
 	var queue []ledger.Waiting
 	err = a(ctx, "SELECT id, row_count, size FROM queue ORDER BY id LIMIT $1", []any{ledger.MaxBlockReports + 1}, func(scan func(...any) error) error {

@@ -119,7 +119,8 @@ func (c *change) free(ctx context.Context, key string) (string, error) {
 	}
 }
 
-// reverted is the correction that takes another back as r does, zero without one, ErrTaken where it says something else.
+// reverted is the correction that takes another back as r does, zero without one, ErrTaken where it says something
+// else.
 func (c *change) reverted(ctx context.Context, r *ledger.Correction) (ledger.Correction, error) {
 	found, err := readCorrections(ctx, c, "WHERE reverts = $1 AND reverts > 0", r.Reverts) // as the index has it
 	if err != nil || len(found) == 0 {

@@ -72,8 +72,8 @@ const monthsLock = "hashtextextended('quota.months.' || current_schema(), 0)"
 // maxSum is ledger.MaxSum.
 const maxSum = "9223372036854775807"
 
-// Added is what a count becomes, in SQL of both engines, where a row of the table is there already: the sum, within ledger.MaxSum
-// either way. The outer CASE keeps the differences of the inner ones within a bigint.
+// Added is what a count becomes, in SQL of both engines, where a row of the table is there already: the sum, within
+// ledger.MaxSum either way. The outer CASE keeps the differences of the inner ones within a bigint.
 func Added(table, count string) string {
 	return strings.NewReplacer("WAS", table+"."+count, "MORE", "excluded."+count, "MOST", maxSum).Replace(`CASE
 		WHEN MORE > 0 THEN CASE WHEN WAS > MOST - MORE THEN MOST ELSE WAS + MORE END
@@ -128,7 +128,8 @@ var dialects = map[Engine]*dialect{
 		months:  "SELECT extract(epoch FROM month)::bigint FROM months ORDER BY month",
 		seconds: func(column string) string { return "extract(epoch FROM " + column + ")::bigint" },
 		month:   func(param string) string { return "(to_timestamp(" + param + "::bigint) AT TIME ZONE 'UTC')::date" },
-		// An array, of which it is known how long it is: one tenant's rows are read by their keys, and many tenants' by their hours.
+		// An array, of which it is known how long it is: one tenant's rows are read by their keys, and many tenants' by
+		// their hours.
 		in:           func(column, param string) string { return column + " = ANY(CAST(" + param + " AS text[]))" },
 		list:         func(all []string) any { return all },
 		inNumbers:    func(column, param string) string { return column + " = ANY(CAST(" + param + " AS bigint[]))" },

@@ -14,7 +14,8 @@ func (b *Books) Withheld(ctx context.Context, of []ledger.Part) ([]ledger.Withhe
 	if err != nil {
 		return nil, err
 	}
-	// Units are added up in halves: their sum may be more than a bigint holds. All conditions are of the index quarantine_tenant.
+	// Units are added up in halves: their sum may be more than a bigint holds. All conditions are of the index
+	// quarantine_tenant.
 	const open = ` LEFT JOIN resolutions r ON r.quarantined = q.id WHERE r.quarantined IS NULL AND q.row_number >= 0
 		AND q.reason NOT LIKE '` + ledger.BarredPrefix + `%' `
 	rows, err := b.db.QueryContext(ctx, `SELECT q.tenant, count(*), CAST(sum(q.units >> 32) AS bigint), CAST(sum(q.units & 4294967295) AS bigint)

@@ -132,8 +132,9 @@ type Store interface {
 	// SetTenantPlan changes a tenant's plan. ErrInvalid when the policy in force lacks
 	// it, or the tenant's overrides do not fit it.
 	SetTenantPlan(ctx context.Context, actor, id, plan string) (limit.Tenant, error)
-	// SetTenantLimit gives a tenant an override, in the place of its own of that name; the same again changes nothing. The limit is
-	// one of its plan, unless it has an override of it already or add is true. ErrInvalid where not, and where the override does not fit.
+	// SetTenantLimit gives a tenant an override, in the place of its own of that name; the same again changes nothing.
+	// The limit is one of its plan, unless it has an override of it already or add is true. ErrInvalid where not, and
+	// where the override does not fit.
 	SetTenantLimit(ctx context.Context, actor, id string, o policy.LimitSpec, add bool) (policy.LimitChange, error)
 	// UnsetTenantLimit takes the override of a limit back; without one nothing changes.
 	UnsetTenantLimit(ctx context.Context, actor, id, name string) (policy.LimitChange, error)
@@ -216,7 +217,8 @@ type Store interface {
 	// Parents returns the tenants that are a parent of one with such an id, or of one whose id begins so.
 	Parents(ctx context.Context, ids, prefixes []string) ([]string, error)
 
-	// Secret returns the 32 random bytes of that name, which all servers of this store share: made when first asked for.
+	// Secret returns the 32 random bytes of that name, which all servers of this store share: made when first asked
+	// for.
 	Secret(ctx context.Context, name string) ([]byte, error)
 
 	// Audit returns changes, newest first.

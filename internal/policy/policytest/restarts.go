@@ -10,8 +10,8 @@ import (
 	"github.com/f4ee788f/quota/internal/policy/policystore"
 )
 
-// testRestarts: whoever changes the price of a plan that tenants have is told that its tiers count anew, also where only
-// the fee is another.
+// testRestarts: whoever changes the price of a plan that tenants have is told that its tiers count anew, also where
+// only the fee is another.
 func testRestarts(t *testing.T, s policystore.Store) {
 	document := func(fee int, tiers string) *policy.Document {
 		t.Helper()

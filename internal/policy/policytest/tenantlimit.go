@@ -20,8 +20,8 @@ func override(t *testing.T, name string, pairs ...string) policy.LimitSpec {
 	return must[policy.LimitSpec](t)(policy.ParseOverride(name, values))
 }
 
-// A tenant's override of one limit is set and taken back by itself: the others stay, it fits the plan, it is logged, and
-// the same again changes nothing.
+// A tenant's override of one limit is set and taken back by itself: the others stay, it fits the plan, it is logged,
+// and the same again changes nothing.
 func testTenantLimit(t *testing.T, s policystore.Store) {
 	ctx := t.Context()
 	change := must[policy.LimitChange](t)

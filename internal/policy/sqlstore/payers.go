@@ -214,7 +214,8 @@ func (t *tx) checkPayers(ctx context.Context, ids []string) error {
 	return nil
 }
 
-// closedOf is through when usage of a tenant after a time is on closed statements, of whoever paid for it; zero for none.
+// closedOf is through when usage of a tenant after a time is on closed statements, of whoever paid for it; zero for
+// none.
 func (t *tx) closedOf(ctx context.Context, tenant string, after time.Time) (through time.Time, err error) {
 	p, err := t.s.payersAbove(ctx, t, []string{tenant})
 	if err != nil {

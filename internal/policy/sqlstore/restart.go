@@ -8,8 +8,8 @@ import (
 	"github.com/f4ee788f/quota/internal/policy"
 )
 
-// restarts warns of plans whose price changes while tenants have them: any change of a price, also of its fee alone, begins a
-// term in which tiers and packages count from the first unit again.
+// restarts warns of plans whose price changes while tenants have them: any change of a price, also of its fee alone,
+// begins a term in which tiers and packages count from the first unit again.
 func (t *tx) restarts(ctx context.Context, before, doc *policy.Document) (warnings []string, err error) {
 	if before == nil {
 		return nil, nil

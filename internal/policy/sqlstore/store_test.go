@@ -288,7 +288,8 @@ func TestFaultyTenants(t *testing.T) {
 	}
 }
 
-// Where this server cannot read the policy in force, for a later release wrote it, tenants with overrides cannot be made out; the others can.
+// Where this server cannot read the policy in force, for a later release wrote it, tenants with overrides cannot be
+// made out; the others can.
 func TestTenantsUnderAPolicyOfALaterRelease(t *testing.T) {
 	db := openSQLite(t)
 	applied(t, sqlstore.New(db, sqlstore.SQLite, nil), "plans: {p: {limits: [{name: x, rate: 1/s}]}}\ntenants: [{id: a, plan: p}, {id: b, plan: p, limits: [{name: x, burst: 9}]}]")

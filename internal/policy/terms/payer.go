@@ -158,8 +158,8 @@ type Household struct {
 	Members []Subscriber // by id; without the tenant itself
 }
 
-// Begins is the first slot, Unix seconds, that a tenant pays for: its own, or one of those that it pays for; false where
-// there is none.
+// Begins is the first slot, Unix seconds, that a tenant pays for: its own, or one of those that it pays for; false
+// where there is none.
 func (h *Household) Begins(s *Subscriber) (at int64, pays bool) {
 	for _, of := range slices.Concat([]Subscriber{*s}, h.Members) {
 		if _, first, paid := h.Payers.Elsewhere(s.ID, of.ID); paid && len(of.Subscriptions) > 0 {
@@ -171,7 +171,8 @@ func (h *Household) Begins(s *Subscriber) (at int64, pays bool) {
 	return at, pays
 }
 
-// Pays reports whether a tenant pays for any slot from a time on, Unix seconds: its own, or one of those that it pays for.
+// Pays reports whether a tenant pays for any slot from a time on, Unix seconds: its own, or one of those that it pays
+// for.
 func (h *Household) Pays(s *Subscriber, from int64) bool {
 	for _, of := range slices.Concat([]Subscriber{*s}, h.Members) {
 		to := forever

@@ -9,8 +9,8 @@ import (
 	"github.com/f4ee788f/quota/internal/billing"
 )
 
-// At every time a tenant has one payer, who pays for itself then; what changes leaves the past as it was, and the future
-// as it was asked for; and each time is on the statement of one tenant alone.
+// At every time a tenant has one payer, who pays for itself then; what changes leaves the past as it was, and the
+// future as it was asked for; and each time is on the statement of one tenant alone.
 func TestPayers(t *testing.T) {
 	seed := rand.Uint64()
 	r := rand.New(rand.NewPCG(seed, 2))

@@ -11,7 +11,8 @@ import (
 // Format is how a command answers: as a table or a sentence for people, or for programs.
 type Format string
 
-// Flag gives a command --output: one of some formats, the first if it is not given. usage says which, where more is to be said of them.
+// Flag gives a command --output: one of some formats, the first if it is not given. usage says which, where more is to
+// be said of them.
 func (f *Format) Flag(cmd *cobra.Command, usage string, formats ...string) {
 	if usage == "" {
 		usage = either(formats)

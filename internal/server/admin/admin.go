@@ -49,7 +49,8 @@ type Config struct {
 	// PeriodAt is the billing period of a tenant that a time is in.
 	PeriodAt func(ctx context.Context, tenant string, at time.Time) (billing.Period, error)
 	Now      func() time.Time
-	// PolicyFile returns the policy file that rules on this server and says something else than the document; nil: there is none.
+	// PolicyFile returns the policy file that rules on this server and says something else than the document; nil:
+	// there is none.
 	PolicyFile             func(*policy.Document) string
 	LeaseStore, LedgerName string // engines, for GetVersion
 }

@@ -127,8 +127,8 @@ func (a access) about(req proto.Message) (tenants []string, subtree bool) {
 	}
 }
 
-// narrow refuses a call of a key that is for some tenants only, unless it is about these. That it can be about tenants at all, authorize
-// has seen to.
+// narrow refuses a call of a key that is for some tenants only, unless it is about these. That it can be about tenants
+// at all, authorize has seen to.
 func (p *Principal) narrow(ctx context.Context, a access, req proto.Message) error {
 	if !p.Scope.NarrowsTenants() || a.tenants == byTenant || a.tenants == ofNoTenant {
 		return nil

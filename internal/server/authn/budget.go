@@ -10,15 +10,16 @@ import (
 )
 
 const (
-	// familySize is how many agents' budgets all agents of one key share: else a key for a family of them has as much as it
-	// invents agents.
+	// familySize is how many agents' budgets all agents of one key share: else a key for a family of them has as much
+	// as it invents agents.
 	familySize = 32
-	// mostSpenders bounds the agents, and the keys, whose budgets are remembered: of more, those that rest are forgotten first.
+	// mostSpenders bounds the agents, and the keys, whose budgets are remembered: of more, those that rest are
+	// forgotten first.
 	mostSpenders = 10_000
 )
 
-// Allowance is what one agent may ask of this server: so much at once, and so much a second. What is more is refused with
-// RESOURCE_EXHAUSTED: its agent sends again, later, and nothing is lost.
+// Allowance is what one agent may ask of this server: so much at once, and so much a second. What is more is refused
+// with RESOURCE_EXHAUSTED: its agent sends again, later, and nothing is lost.
 type Allowance struct {
 	Burst, Rate float64
 	What        string
@@ -51,8 +52,8 @@ func NewBudgets(of Allowance) *Budgets {
 	return &Budgets{of: of, now: time.Now, agents: purses{of, make(map[string]*spender)}, keys: purses{family, make(map[string]*spender)}}
 }
 
-// Take takes n of an agent's budget and of its key's, or says that one of them has no more; nil budgets are endless. What costs more than all that there
-// may be at once passes where all of it is there: it has to pass some time.
+// Take takes n of an agent's budget and of its key's, or says that one of them has no more; nil budgets are endless.
+// What costs more than all that there may be at once passes where all of it is there: it has to pass some time.
 func (b *Budgets) Take(p Principal, agent string, n int) error {
 	if b == nil {
 		return nil

@@ -40,8 +40,8 @@ func TestBudgets(t *testing.T) {
 	}
 }
 
-// A key for a family of agents has no more by inventing them: all that speak with it share a budget, which is not forgotten
-// however many there are. Another key has its own.
+// A key for a family of agents has no more by inventing them: all that speak with it share a budget, which is not
+// forgotten however many there are. Another key has its own.
 func TestBudgetsOfAFamily(t *testing.T) {
 	now := time.Date(2026, 11, 29, 9, 0, 0, 0, time.UTC)
 	b := NewBudgets(Allowance{Burst: 100, Rate: 10, What: "things"})

@@ -111,8 +111,8 @@ func (g *Gate) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServer
 	return g.streams.Health(srv, &authorizedStream{ServerStream: stream, gate: g, method: info.FullMethod, ctx: ctx}, info, handler)
 }
 
-// Serve lets a call pass that came another way than by gRPC and is answered as it goes: read says what it asks, once it is let in. What
-// do answers with ends when its key does, as a stream.
+// Serve lets a call pass that came another way than by gRPC and is answered as it goes: read says what it asks, once it
+// is let in. What do answers with ends when its key does, as a stream.
 func (g *Gate) Serve(ctx context.Context, method string, read func() (proto.Message, error), do func(context.Context) error) (err error) {
 	defer g.finish(ctx, method, time.Now(), &err)
 	if ctx, err = g.enter(ctx, method); err != nil {

@@ -48,7 +48,8 @@ func (k *Keyring) Sweep() {
 // usedEvery is how precisely it is known when a key was last used, and how often that is written.
 const usedEvery = time.Minute
 
-// FlushUsed writes when keys were used since the last time, all at once, if a minute has passed. What fails is tried again by the next.
+// FlushUsed writes when keys were used since the last time, all at once, if a minute has passed. What fails is tried
+// again by the next.
 func (k *Keyring) FlushUsed(ctx context.Context, write func(context.Context, map[string]time.Time) error) error {
 	if time.Since(k.flushed) < usedEvery {
 		return nil

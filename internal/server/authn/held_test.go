@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// When a key was used is written once a minute, all keys at once, and again where that failed; a change of the keys forgets none.
+// When a key was used is written once a minute, all keys at once, and again where that failed; a change of the keys
+// forgets none.
 func TestUseIsWrittenOnceAMinute(t *testing.T) {
 	now := time.UnixMilli(1_800_000_000_000)
 	ring := &Keyring{now: func() time.Time { return now }}

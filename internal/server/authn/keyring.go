@@ -142,8 +142,8 @@ var errNoKey = fmt.Errorf("%w: no such key, or it was revoked, or it ended", fau
 // authenticate says who bears the secret.
 func (k *Keyring) authenticate(secret string, from string) (Principal, error) {
 	hash := sha256.Sum256([]byte(secret))
-	// Stored keys are long and random: no number of tries finds one. The bootstrap key is its owner's choice, so who gave
-	// many wrong keys lately is not told whether it is another.
+	// Stored keys are long and random: no number of tries finds one. The bootstrap key is its owner's choice, so who
+	// gave many wrong keys lately is not told whether it is another.
 	p, err := k.authenticateHash(hash, secret != "", k.wrong.mayGuess(from))
 	if errors.Is(err, errNoKey) {
 		k.wrong.note(from, secret, hash)

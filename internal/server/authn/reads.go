@@ -41,7 +41,8 @@ func readsPages(method string) bool {
 	case quotav1.LeaseService_ServiceDesc.ServiceName:
 		return false
 	case quotav1.AdminService_ServiceDesc.ServiceName:
-		// Lists, policy documents and tenants with their limits. Switches and the version are a few KiB, and what is asked in an emergency.
+		// Lists, policy documents and tenants with their limits. Switches and the version are a few KiB, and what is
+		// asked in an emergency.
 		switch method {
 		case quotav1.AdminService_GetSwitches_FullMethodName, quotav1.AdminService_GetVersion_FullMethodName:
 			return false

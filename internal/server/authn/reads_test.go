@@ -18,7 +18,8 @@ import (
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
-// Pages are read by so many at a time: one more waits for its turn, and is refused when none comes. What changes something is not held up.
+// Pages are read by so many at a time: one more waits for its turn, and is refused when none comes. What changes
+// something is not held up.
 func TestPagesAreReadByAFewAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newReads()

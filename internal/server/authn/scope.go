@@ -17,8 +17,8 @@ const (
 	aboveEvery = time.Second
 	// aboveTimeout bounds that.
 	aboveTimeout = 2 * time.Second
-	// aboveWait is how long calls wait for that, from when it was begun. Who came too soon is told that it is not known now, or
-	// what was known before.
+	// aboveWait is how long calls wait for that, from when it was begun. Who came too soon is told that it is not known
+	// now, or what was known before.
 	aboveWait = 100 * time.Millisecond
 )
 
@@ -27,8 +27,8 @@ type Reach uint8
 
 const (
 	Outside Reach = iota
-	// Above is an ancestor of a tenant within: requests of that one spend of its buckets as well, and it is told of. Its own
-	// usage is not the key's to settle or to read.
+	// Above is an ancestor of a tenant within: requests of that one spend of its buckets as well, and it is told of.
+	// Its own usage is not the key's to settle or to read.
 	Above
 	Within
 	Undecided // it cannot be found out now
@@ -42,8 +42,8 @@ type Tree interface {
 	Parents(ctx context.Context, ids, begin []string) ([]string, error)
 }
 
-// Scope is what a key is for: some tenants, and some limits. It tells nothing of others, not even whether they exist. It
-// is immutable but for the tenants above, and safe for concurrent use.
+// Scope is what a key is for: some tenants, and some limits. It tells nothing of others, not even whether they exist.
+// It is immutable but for the tenants above, and safe for concurrent use.
 type Scope struct {
 	Key     string
 	tenants limit.Names // none for all
@@ -61,7 +61,8 @@ type Scope struct {
 	done  chan struct{} // closed when it has ended; nil before the first
 }
 
-// NewScope returns a key's scope; nil where it narrows nothing. What cannot be read is an error: it must not be taken for none.
+// NewScope returns a key's scope; nil where it narrows nothing. What cannot be read is an error: it must not be taken
+// for none.
 func NewScope(k *policystore.Key, tree Tree) (*Scope, error) {
 	if len(k.Tenants) == 0 && len(k.Limits) == 0 {
 		return nil, nil
@@ -166,8 +167,8 @@ func (s *Scope) ancestors(ctx context.Context) map[string]bool {
 	return *known
 }
 
-// refresh begins to read the tenants above, unless somebody does, or just did. It returns what is closed at the end of that, and
-// for how long to wait for it.
+// refresh begins to read the tenants above, unless somebody does, or just did. It returns what is closed at the end of
+// that, and for how long to wait for it.
 func (s *Scope) refresh() (done <-chan struct{}, most time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

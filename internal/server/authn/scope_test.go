@@ -32,8 +32,8 @@ func (s *slowParents) Parents(ctx context.Context, ids, _ []string) ([]string, e
 	return nil, nil
 }
 
-// Renewals under a key that is for some tenants do not wait for a policy store that hangs, nor for one another: until it is known
-// which tenants are above, it is not known of others what they are, and afterwards what was known holds.
+// Renewals under a key that is for some tenants do not wait for a policy store that hangs, nor for one another: until
+// it is known which tenants are above, it is not known of others what they are, and afterwards what was known holds.
 func TestRenewalsDoNotWaitForTheTenantsAbove(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := new(slowParents)

@@ -22,7 +22,8 @@ const (
 	wrongEvery = time.Second
 	// wrongPeers bounds the addresses that are remembered: beyond it any of them goes, which forgives it.
 	wrongPeers = 4096
-	// wrongLines is how many lines a minute tell of wrong keys, of all addresses, and wrongLine how often one of an address.
+	// wrongLines is how many lines a minute tell of wrong keys, of all addresses, and wrongLine how often one of an
+	// address.
 	wrongLines = 20
 	wrongLine  = time.Minute
 )
@@ -59,8 +60,8 @@ func (w *wrongKeys) mayGuess(from string) bool {
 	return p == nil || time.Until(p.full) < wrongBurst*wrongEvery
 }
 
-// note takes a wrong key down: never the secret, but a fingerprint of it, which is how the hash of a stored one begins, and
-// the key's id where it says one.
+// note takes a wrong key down: never the secret, but a fingerprint of it, which is how the hash of a stored one begins,
+// and the key's id where it says one.
 func (w *wrongKeys) note(from, secret string, hash [32]byte) {
 	if w == nil {
 		return

@@ -42,8 +42,9 @@ type broughtTenant struct {
 	faulty           bool // its overrides cannot be made out
 }
 
-// bring gives rows the policy version in force in their slot and the plan that their tenant had then, where they name none, and refuses those that no statement would have
-// as they are meant. Errors wrap fault.ErrInvalid, and say which rows.
+// bring gives rows the policy version in force in their slot and the plan that their tenant had then, where they name
+// none, and refuses those that no statement would have as they are meant. Errors wrap fault.ErrInvalid, and say which
+// rows.
 func (s *Service) bring(ctx context.Context, rows []ledger.Row) error {
 	if _, err := s.policy.MakePlanChanges(ctx); err != nil { // as for a statement
 		return err
@@ -209,8 +210,8 @@ func (b *bringing) policy(ctx context.Context, number int64) (*limit.Policy, err
 	return b.policies[number], nil
 }
 
-// billedBy is a policy version that usage is billed by. Errors wrap policy.ErrNotFound without it, and fault.ErrInvalid where
-// it was only tried beside another: its usage would vanish.
+// billedBy is a policy version that usage is billed by. Errors wrap policy.ErrNotFound without it, and fault.ErrInvalid
+// where it was only tried beside another: its usage would vanish.
 func billedBy(ctx context.Context, store policystore.Store, number int64) (v policystore.Version, err error) {
 	if number < 1 { // 0 would be the one in force
 		return v, fmt.Errorf("%w: version %d", policystore.ErrNotFound, number)

@@ -18,8 +18,8 @@ import (
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
-// Usage that somebody brings by hand is priced by the version in force in its slot, and refused where no statement would
-// have it as it is meant.
+// Usage that somebody brings by hand is priced by the version in force in its slot, and refused where no statement
+// would have it as it is meant.
 func TestUsageBroughtByHand(t *testing.T) {
 	b := servertest.NewStores(t, servertest.OnSQLite) // version 1, at the beginning of October: acme is on free
 	october := b.At
@@ -128,8 +128,8 @@ func TestUsageBroughtByHand(t *testing.T) {
 	}
 }
 
-// A correction that is sent again is answered as it was, whatever was made of the policy, the tenant and the months meanwhile. With other content
-// its key is taken.
+// A correction that is sent again is answered as it was, whatever was made of the policy, the tenant and the months
+// meanwhile. With other content its key is taken.
 func TestCorrectionsSentAgain(t *testing.T) { servertest.OnEngines(t, testCorrectionsSentAgain) }
 
 func testCorrectionsSentAgain(t *testing.T, on servertest.Engine) {

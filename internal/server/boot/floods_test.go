@@ -28,7 +28,8 @@ func (n *node) operates(when string) {
 	}
 }
 
-// Who has no key cannot take what administration needs: idle connections give way, header lists and streams are bounded.
+// Who has no key cannot take what administration needs: idle connections give way, header lists and streams are
+// bounded.
 func TestFloodsWithoutAKeyLeaveAdministrationItsPlace(t *testing.T) {
 	c := embedded(t, policyText)
 	c.BootstrapAdminKey = adminKey

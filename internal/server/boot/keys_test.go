@@ -119,8 +119,8 @@ func (b *buffer) String() string {
 	return b.text.String()
 }
 
-// Wrong keys are told of once, without the secret, and who gives many cannot go on guessing the bootstrap key. Stored keys
-// cannot be guessed: they go on from the same address.
+// Wrong keys are told of once, without the secret, and who gives many cannot go on guessing the bootstrap key. Stored
+// keys cannot be guessed: they go on from the same address.
 func TestWrongKeysAreLoggedAndSlowed(t *testing.T) {
 	var log buffer
 	c := embedded(t, policyText)

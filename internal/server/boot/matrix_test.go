@@ -35,8 +35,8 @@ var update = flag.Bool("update", false, "write docs/roles.md anew, of what serve
 // roles are who calls: nobody has no key, open calls a server that lets everybody in.
 var roles = []string{"nobody", "viewer", "operator", "admin", "agent", "backfill", "open"}
 
-// whoMay lists the roles that a server answered "yes". That nobody without a key may call it, and everybody may on an open server,
-// is the same for all calls, and said above the table.
+// whoMay lists the roles that a server answered "yes". That nobody without a key may call it, and everybody may on an
+// open server, is the same for all calls, and said above the table.
 func whoMay(t *testing.T, m protoreflect.MethodDescriptor, cells []string) string {
 	t.Helper()
 	var may []string
@@ -52,7 +52,8 @@ func whoMay(t *testing.T, m protoreflect.MethodDescriptor, cells []string) strin
 	return strings.Join(may, ", ")
 }
 
-// route is how REST reaches a method; body is the field that is the request's body, * for the whole message, and empty where it has none.
+// route is how REST reaches a method; body is the field that is the request's body, * for the whole message, and empty
+// where it has none.
 type route struct{ method, path, body string }
 
 // routes reads proto/rest.yaml, by the methods' full names.
@@ -101,8 +102,8 @@ func served() (all []protoreflect.MethodDescriptor) {
 	return all
 }
 
-// message is a request about a tenant that breaks no bound; of none where that is empty, and then of a stream's one that breaks some, so
-// that it is answered at once.
+// message is a request about a tenant that breaks no bound; of none where that is empty, and then of a stream's one
+// that breaks some, so that it is answered at once.
 func message(m protoreflect.MethodDescriptor, tenant string) *dynamicpb.Message {
 	req := dynamicpb.NewMessage(m.Input())
 	if tenant != "" {
@@ -239,8 +240,9 @@ func (n *node) rest(r route, key string, req *dynamicpb.Message) string {
 	return "yes"
 }
 
-// Who may call what, over gRPC and REST: each method and route of the protocol with each role, and with keys that are for some
-// tenants. The table in the docs is what servers answer: a method that is not in it, or is answered otherwise, fails.
+// Who may call what, over gRPC and REST: each method and route of the protocol with each role, and with keys that are
+// for some tenants. The table in the docs is what servers answer: a method that is not in it, or is answered otherwise,
+// fails.
 func TestWhoMayCallWhat(t *testing.T) {
 	closed := scopedNode(t)
 	open := start(t, embedded(t, scopedText))

@@ -8,9 +8,9 @@ import (
 	"path/filepath"
 )
 
-// own sees to it that nobody else reads or writes the files of an embedded database: it has the hashes of keys, usage and
-// prices. A new file is made so, and one that is more open is closed; so is a directory that holds nothing else. One that
-// others may write to is refused.
+// own sees to it that nobody else reads or writes the files of an embedded database: it has the hashes of keys, usage
+// and prices. A new file is made so, and one that is more open is closed; so is a directory that holds nothing else.
+// One that others may write to is refused.
 func own(path string) error {
 	dir := filepath.Dir(path)
 	if err := os.MkdirAll(dir, 0o700); err != nil {

@@ -38,8 +38,8 @@ func (g *toggler) ask(units int64, plan string) bool {
 	return true
 }
 
-// change gives acme a plan and waits until the gateway has it, asking for nothing: what is under way while a plan changes may be
-// booked under either.
+// change gives acme a plan and waits until the gateway has it, asking for nothing: what is under way while a plan
+// changes may be booked under either.
 func (g *toggler) change(plan string) {
 	g.t.Helper()
 	if _, err := g.admin().SetTenantPlan(g.t.Context(), &quotav1.SetTenantPlanRequest{Id: "acme", Plan: plan}); err != nil {

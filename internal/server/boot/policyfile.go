@@ -101,8 +101,8 @@ func (p *policyFile) apply(ctx context.Context) error {
 	return nil
 }
 
-// rules returns the file's path where it says something else than the document: embedded, it is applied over it, and on a
-// shared ledger it keeps this server from starting again. A file that cannot be read says something else.
+// rules returns the file's path where it says something else than the document: embedded, it is applied over it, and on
+// a shared ledger it keeps this server from starting again. A file that cannot be read says something else.
 func (p *policyFile) rules(doc *policy.Document) string {
 	if p.path == "" {
 		return ""

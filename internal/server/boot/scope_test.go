@@ -15,8 +15,8 @@ import (
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
-// scopedText has an organisation with teams below it, a tenant that is somebody else's, and a limit of the top level that
-// tells tenants apart.
+// scopedText has an organisation with teams below it, a tenant that is somebody else's, and a limit of the top level
+// that tells tenants apart.
 const scopedText = `
 limits:
   - {name: everybody, rate: 100000/hour}
@@ -54,8 +54,8 @@ func (n *node) with(req *quotav1.CreateKeyRequest) *node {
 	return &as
 }
 
-// A key leases the buckets of its tenants, and of those above them, which their requests spend of too. Of other tenants it
-// learns nothing, not even whether they exist.
+// A key leases the buckets of its tenants, and of those above them, which their requests spend of too. Of other tenants
+// it learns nothing, not even whether they exist.
 func TestKeysLeaseForTheirTenantsOnly(t *testing.T) {
 	n := scopedNode(t)
 	for what, c := range map[string]struct {

@@ -223,7 +223,8 @@ func TestPostgresRestored(t *testing.T) {
 	})
 }
 
-// A primary is lost, and its asynchronous standby, which had not heard of the last, is promoted: the servers go on with it.
+// A primary is lost, and its asynchronous standby, which had not heard of the last, is promoted: the servers go on with
+// it.
 func TestPostgresFailsOverWithoutItsTail(t *testing.T) {
 	primary := testenv.CopiedPostgres(t)
 	c := production(t, primary)

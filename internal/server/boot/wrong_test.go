@@ -10,8 +10,8 @@ import (
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
-// One renewal of a call that breaks a bound is refused by itself and told why; the others, of known and of unknown limits, are
-// answered as ever, and so is the tenant asked for. A call that breaks a bound of its own is refused whole.
+// One renewal of a call that breaks a bound is refused by itself and told why; the others, of known and of unknown
+// limits, are answered as ever, and so is the tenant asked for. A call that breaks a bound of its own is refused whole.
 func TestAWrongRenewalHoldsBackNoOther(t *testing.T) {
 	n := start(t, embedded(t, `
 plans: {free: {limits: [{name: requests, by: [tenant], rate: 100/second}]}}

@@ -197,8 +197,8 @@ func (cs *Claims) look(ctx context.Context, c *claim, bounds map[string]judge.Bo
 	}
 }
 
-// outageLocked adds what limits may have admitted while nobody could be asked: their rate, from where the reports before end, of
-// buckets that had a lease.
+// outageLocked adds what limits may have admitted while nobody could be asked: their rate, from where the reports
+// before end, of buckets that had a lease.
 func (cs *Claims) outageLocked(c *claim, bounds map[string]judge.Bound) {
 	from := c.d.through
 	for i := range cs.all {
@@ -219,7 +219,8 @@ func (cs *Claims) outageLocked(c *claim, bounds map[string]judge.Bound) {
 	}
 }
 
-// excessLocked is what the claim is above what its limits were granted, by limit; nil where it fits. Without bounds there is no margin.
+// excessLocked is what the claim is above what its limits were granted, by limit; nil where it fits. Without bounds
+// there is no margin.
 func (cs *Claims) excessLocked(c *claim, bounds map[string]judge.Bound) (above map[string]excess) {
 	o := cs.o
 	ahead, settled, outage := int64(0), map[string]int64(nil), map[string]int64(nil)
@@ -357,8 +358,8 @@ func bucketsOf(rows []ledger.Row, units map[string]int64) map[string]int {
 	return n
 }
 
-// overrides adds the limits that the tenants of rows have themselves. One without a bound frees the limit: what its tenants used of
-// it cannot be told apart.
+// overrides adds the limits that the tenants of rows have themselves. One without a bound frees the limit: what its
+// tenants used of it cannot be told apart.
 func (o *Overdrafts) overrides(ctx context.Context, c *claim, rows []ledger.Row, bounds map[string]judge.Bound) {
 	seen := make(map[string]bool)
 	var ids []string

@@ -19,14 +19,16 @@ const (
 	overdrawnBuckets = 100
 	// overdrawnPart of what was granted may be missing besides: one in so many.
 	overdrawnPart = 20
-	// overdrawnWait is how long a report that is above is sent back for other servers to write what they granted, and for the
-	// agent to tell of debts.
+	// overdrawnWait is how long a report that is above is sent back for other servers to write what they granted, and
+	// for the agent to tell of debts.
 	overdrawnWait = 30 * time.Second
 	// overdrawnLate is how old the usage of a report has to be for it to be of an outage.
 	overdrawnLate = time.Minute
-	// overdrawnAway is for how long after a renewal that the lease store did not answer nothing is held against its agent.
+	// overdrawnAway is for how long after a renewal that the lease store did not answer nothing is held against its
+	// agent.
 	overdrawnAway = time.Minute
-	// overdrawnTrust is the same of all agents, after the ledger was found to be another: it may have forgotten what servers recorded.
+	// overdrawnTrust is the same of all agents, after the ledger was found to be another: it may have forgotten what
+	// servers recorded.
 	overdrawnTrust = 10 * time.Minute
 	// overdrawnAgain bounds how often one agent's account is read.
 	overdrawnAgain = time.Second
@@ -34,16 +36,16 @@ const (
 	drawnReads = 16
 	// drawnTimeout bounds one reading.
 	drawnTimeout = 2 * time.Second
-	// maxDrawn bounds the limits that are remembered, over all agents, some 200 bytes each, and maxRuns the agents' runs of leases, some
-	// 500 bytes each: some 50 MB. What is forgotten is read again.
+	// maxDrawn bounds the limits that are remembered, over all agents, some 200 bytes each, and maxRuns the agents'
+	// runs of leases, some 500 bytes each: some 50 MB. What is forgotten is read again.
 	maxDrawn = 200_000
 	maxRuns  = 20_000
 )
 
-// Overdrafts hold what agents settle against what they were granted. Renewals and reports are added up in memory, by agent and
-// limit; only where that does not fit is the ledger read, which has what other servers granted and settled. What still does not fit
-// once overdrawnWait is over goes to quarantine. Usage that is in order and was granted through a server that died, told late, or
-// admitted while nobody could be asked is within it: see docs/ledger.md.
+// Overdrafts hold what agents settle against what they were granted. Renewals and reports are added up in memory, by
+// agent and limit; only where that does not fit is the ledger read, which has what other servers granted and settled.
+// What still does not fit once overdrawnWait is over goes to quarantine. Usage that is in order and was granted through
+// a server that died, told late, or admitted while nobody could be asked is within it: see docs/ledger.md.
 type Overdrafts struct {
 	books  ledger.Books
 	rules  Rules
@@ -69,8 +71,8 @@ type drawn struct {
 	read    time.Time
 	since   time.Time // when a report of it first did not fit; zero where the last one did
 	away    time.Time // when the lease store last did not answer a renewal
-	// renewed is when a renewal was last answered, or at the latest when this was first read, and quiet how long there was none, of times above overdrawnLate:
-	// usage of other times is no outage's, whatever its agent says.
+	// renewed is when a renewal was last answered, or at the latest when this was first read, and quiet how long there
+	// was none, of times above overdrawnLate: usage of other times is no outage's, whatever its agent says.
 	renewed time.Time
 	quiet   time.Duration
 	refuse  time.Time // until then what does not fit is sent back unread
@@ -83,20 +85,21 @@ type drawnLimit struct {
 	outage   int64 // units that the limit may have admitted meanwhile, where nobody could be asked
 	buckets  int   // the most that a report had
 	free     bool  // a tenant has it without a bound
-	// forgiven is units that were settled above what was granted when the ledger was read: they were judged by the server that settled
-	// them, or needed no lease.
+	// forgiven is units that were settled above what was granted when the ledger was read: they were judged by the
+	// server that settled them, or needed no lease.
 	forgiven int64
 }
 
-// granted is what was leased and not given back, and what renewals told as spent: that is charged to the bucket, with a lease or without.
+// granted is what was leased and not given back, and what renewals told as spent: that is charged to the bucket, with a
+// lease or without.
 func (l *drawnLimit) granted() int64 {
 	r := &l.recorded
 	n := min(max(r.Granted-r.Unrun-r.Returned, 0), ledger.MaxTotal) + min(r.Spent, ledger.MaxTotal)
 	return n + n/overdrawnPart + l.forgiven
 }
 
-// forgive is called when the ledger was read, with what was known before; nil for nothing. Of the margin, what this server let through
-// stays used.
+// forgive is called when the ledger was read, with what was known before; nil for nothing. Of the margin, what this
+// server let through stays used.
 func (l *drawnLimit) forgive(was *drawnLimit) {
 	used := int64(0)
 	if was != nil {

@@ -26,7 +26,8 @@ func (l *nameless) Standing(context.Context, []ledger.Epoch) (ledger.Standing, e
 	return ledger.Standing{Ledger: "one"}, l.err
 }
 
-// That a ledger cannot be asked for its name is logged, once a minute, and no settlement asks more often than when it can be.
+// That a ledger cannot be asked for its name is logged, once a minute, and no settlement asks more often than when it
+// can be.
 func TestALedgerWithoutAName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b strings.Builder

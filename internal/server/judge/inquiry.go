@@ -29,8 +29,8 @@ func (l *lookups) refill(now time.Time, agents float64) {
 	l.at = now
 }
 
-// may counts a look-up of an agent's, and of its key's: an agent that is invented has a budget of its own, so that all agents of
-// a key have that of judgeFamily together.
+// may counts a look-up of an agent's, and of its key's: an agent that is invented has a budget of its own, so that all
+// agents of a key have that of judgeFamily together.
 func (j *Judge) may(key string, in *inquiry) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -72,9 +72,9 @@ func (j *Judge) roomForKey(now time.Time) {
 	}
 }
 
-// of returns an agent's inquiry. Where its key has its share of them already, or all are taken, it has the place of one that
-// rests, of the same key or of the key with the most; nil where none does. So whoever invents agents takes places from his
-// own. Operators always have one.
+// of returns an agent's inquiry. Where its key has its share of them already, or all are taken, it has the place of one
+// that rests, of the same key or of the key with the most; nil where none does. So whoever invents agents takes places
+// from his own. Operators always have one.
 func (j *Judge) of(key, agent string) *inquiry {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -111,8 +111,8 @@ func (j *Judge) roomFor(key string, now time.Time) bool {
 	return true
 }
 
-// evict forgets one of the inquiries of some keys' agents that rest: of the key with the most, that which was not used for
-// longest; false where none rests.
+// evict forgets one of the inquiries of some keys' agents that rest: of the key with the most, that which was not used
+// for longest; false where none rests.
 func (j *Judge) evict(of map[string]int) bool {
 	victim := Operators
 	for name, in := range j.agents {

@@ -14,8 +14,8 @@ const (
 	// judgedVersions and judgedTenants bound what a judge remembers of all agents: twice that.
 	judgedVersions = 64
 	judgedTenants  = 100_000
-	// judgedAgents bounds the agents that something was looked up for of late, and judgedOfKey those of one key; judgedOf
-	// what was found for one.
+	// judgedAgents bounds the agents that something was looked up for of late, and judgedOfKey those of one key;
+	// judgedOf what was found for one.
 	judgedAgents = 1_024
 	judgedOfKey  = judgedAgents / 4
 	judgedOf     = ledger.MaxRows
@@ -92,8 +92,8 @@ func (j *Judge) Forget() {
 	j.known, j.agents = newAsserted(), make(map[string]*inquiry)
 }
 
-// Accept is the ledger's question: why a row of an agent's may not become an entry, or nil; ErrUnchecked where that is not
-// known. It reads nothing, and is safe for concurrent use.
+// Accept is the ledger's question: why a row of an agent's may not become an entry, or nil; ErrUnchecked where that is
+// not known. It reads nothing, and is safe for concurrent use.
 func (j *Judge) Accept(agent string, r ledger.Row) error {
 	lacks, err := j.judge(agent, &r)
 	if lacks != (lack{}) {

@@ -94,7 +94,8 @@ func (g garbled) Version(ctx context.Context, number int64) (policystore.Version
 	return v, err
 }
 
-// Rows of a version that this server cannot read go to quarantine and say why, instead of being held by their agent for ever.
+// Rows of a version that this server cannot read go to quarantine and say why, instead of being held by their agent for
+// ever.
 func TestAVersionThatCannotBeReadHoldsNobody(t *testing.T) {
 	at := time.Date(2026, 10, 1, 0, 0, 0, 0, time.UTC)
 	j := New(garbled{servertest.StoreOf(t, at, "plans: {p: {limits: [{name: a, rate: 1/s, meter: a}]}}")})
@@ -126,8 +127,8 @@ func TestLookUpsAreBounded(t *testing.T) {
 	})
 }
 
-// Whoever invents agents under a key keeps nobody else from having rows judged: they share what is looked up for one key, and take
-// their places from one another.
+// Whoever invents agents under a key keeps nobody else from having rows judged: they share what is looked up for one
+// key, and take their places from one another.
 func TestInventedAgentsKeepNobodyFromLookUps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		at := time.Date(2026, 10, 1, 0, 0, 0, 0, time.UTC)

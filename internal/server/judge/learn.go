@@ -20,12 +20,12 @@ const (
 	judgeWait    = 3 * time.Second
 	// judgeWidth is how many look-ups are under way at once, one of an agent at a time: whoever asks for more waits.
 	judgeWidth = 4
-	// An agent has judgeBurst look-ups at once and judgeRate a second: of one version, or of policy.MaxPage tenants. That is
-	// the largest report, of tenants that were never seen here, in one call.
+	// An agent has judgeBurst look-ups at once and judgeRate a second: of one version, or of policy.MaxPage tenants.
+	// That is the largest report, of tenants that were never seen here, in one call.
 	judgeBurst = 80
 	judgeRate  = 10
-	// judgeFamily is how many agents' look-ups all agents of one key share: else a key for a family of them has as many as it
-	// invents agents.
+	// judgeFamily is how many agents' look-ups all agents of one key share: else a key for a family of them has as many
+	// as it invents agents.
 	judgeFamily = 32
 )
 
@@ -78,8 +78,8 @@ func (in *inquiry) history(tenant string) (history, bool) {
 
 func (in *inquiry) fresh() bool { return in != nil && time.Since(in.looked) < judgedFor }
 
-// Learn looks up what rows of an agent's name and is not known, so that Accept can judge them; key is the one that it came with. An
-// error means that it did not find out all. It is safe for concurrent use.
+// Learn looks up what rows of an agent's name and is not known, so that Accept can judge them; key is the one that it
+// came with. An error means that it did not find out all. It is safe for concurrent use.
 func (j *Judge) Learn(ctx context.Context, key, agent string, rows []ledger.Row) error {
 	ctx, cancel := context.WithTimeout(ctx, judgeWait)
 	defer cancel()
@@ -223,7 +223,8 @@ func (j *Judge) readTenants(ctx context.Context, in *inquiry, ids []string) erro
 	return nil
 }
 
-// Done forgets what was found missing for an agent, once the rows that it was looked up for are judged: it may be there by the next.
+// Done forgets what was found missing for an agent, once the rows that it was looked up for are judged: it may be there
+// by the next.
 func (j *Judge) Done(agent string) {
 	j.mu.Lock()
 	in := j.agents[agent]

@@ -10,8 +10,8 @@ import (
 	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
-// strangerFor is how long an agent may go on under the default plan after somebody made the tenant, seconds: one that is cut off has
-// not heard of it. Whoever is silent for as long is counted as lost.
+// strangerFor is how long an agent may go on under the default plan after somebody made the tenant, seconds: one that
+// is cut off has not heard of it. Whoever is silent for as long is counted as lost.
 const strangerFor = 24 * 3600
 
 // history is which plans a tenant ever had; the zero value is of one that nobody made.
@@ -20,8 +20,8 @@ type history struct {
 	plans []string
 }
 
-// check says why a row may not have its plan, or nil: an agent must not choose a cheaper one. What its tenant once had it may, for
-// an agent that is cut off goes on under that. Without a plan a row is billed by the slot.
+// check says why a row may not have its plan, or nil: an agent must not choose a cheaper one. What its tenant once had
+// it may, for an agent that is cut off goes on under that. Without a plan a row is billed by the slot.
 func (h *history) check(row *ledger.Row, defaultPlan string) error {
 	switch {
 	case row.Plan == "" || slices.Contains(h.plans, row.Plan):
@@ -32,7 +32,8 @@ func (h *history) check(row *ledger.Row, defaultPlan string) error {
 	return fmt.Errorf("tenant %s never had plan %s", limit.Quote(row.Tenant), limit.Quote(row.Plan))
 }
 
-// plan is check by what is known, and where that is not enough by what was looked up for the agent: a plan may have begun since.
+// plan is check by what is known, and where that is not enough by what was looked up for the agent: a plan may have
+// begun since.
 func (j *Judge) plan(in *inquiry, row *ledger.Row, defaultPlan string) (lack, error) {
 	if row.Plan == "" {
 		return lack{}, nil

@@ -10,8 +10,9 @@ import (
 	"github.com/f4ee788f/quota/internal/server/servertest"
 )
 
-// An agent cannot choose the plan that its rows are billed under: only those that the tenant has, or once had, for one that is
-// cut off goes on under the plan of before; of a tenant that nobody made, and for a day after somebody did, the default one.
+// An agent cannot choose the plan that its rows are billed under: only those that the tenant has, or once had, for one
+// that is cut off goes on under the plan of before; of a tenant that nobody made, and for a day after somebody did, the
+// default one.
 func TestAnAgentChoosesNoPlan(t *testing.T) {
 	at := time.Date(2026, 10, 1, 0, 0, 0, 0, time.UTC)
 	now := at

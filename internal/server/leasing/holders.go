@@ -24,8 +24,8 @@ const (
 	// mostHolders bounds what this server remembers to have noted, agents times tenants, some forty bytes each. What it
 	// forgets it notes again, with each renewal where more are live than that.
 	mostHolders = 2_000_000
-	// mostLate bounds what waits to be noted after the ledger did not, agents times tenants. What is beyond is noted by its
-	// next renewal, or with its first usage.
+	// mostLate bounds what waits to be noted after the ledger did not, agents times tenants. What is beyond is noted by
+	// its next renewal, or with its first usage.
 	mostLate = 100_000
 )
 
@@ -135,8 +135,8 @@ func (h *holders) forget() {
 	h.known = ledger.NewNotes(mostHolders)
 }
 
-// write outlives the call that it is for, as the lease does. known is what was known to be noted when it began; if all is
-// forgotten by the time it ends, the ledger that noted it may be no more.
+// write outlives the call that it is for, as the lease does. known is what was known to be noted when it began; if all
+// is forgotten by the time it ends, the ledger that noted it may be no more.
 func (h *holders) write(hold ledger.Hold, known *ledger.Notes) error {
 	ctx, cancel := context.WithTimeout(context.Background(), holdTimeout)
 	defer cancel()

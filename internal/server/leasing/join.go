@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// joinWidth is how many batches are under way at once: one is answered while the
-	// next is on its way. More would be smaller, and what a trip to a node costs it and this server is the same for any batch.
+	// joinWidth is how many batches are under way at once: one is answered while the next is on its way. More would be
+	// smaller, and what a trip to a node costs it and this server is the same for any batch.
 	joinWidth = 2
 	// joinBatch is how many renewals go into a batch at most, and joinWaiting how many
 	// wait; beyond that they are answered unavailable, and their agents come again.
@@ -23,9 +23,9 @@ type Watched interface {
 	Run(ctx context.Context, tell func(lease.Loss), forgotBefore func(int64)) error
 }
 
-// Joiner joins the renewals of concurrent calls into batches for a store across the network, and all of one
-// bucket that wait into one visit of it: those that come while the bucket is under way go together, in their order, when it
-// is back. So a hundred gateways that come to a bucket at once cost the store two visits, and two of them never get in
+// Joiner joins the renewals of concurrent calls into batches for a store across the network, and all of one bucket that
+// wait into one visit of it: those that come while the bucket is under way go together, in their order, when it is
+// back. So a hundred gateways that come to a bucket at once cost the store two visits, and two of them never get in
 // each other's way here. While nothing is under way a call goes out at once, alone.
 type Joiner struct {
 	store lease.Store
@@ -154,8 +154,8 @@ func (j *Joiner) drain() {
 	}
 }
 
-// take removes the next batch, or gives the turn back. Renewals whose callers left are not sent: behind a store that hung
-// there may be more of them than it answers in the time that the others have.
+// take removes the next batch, or gives the turn back. Renewals whose callers left are not sent: behind a store that
+// hung there may be more of them than it answers in the time that the others have.
 func (j *Joiner) take() []place {
 	j.mu.Lock()
 	defer j.mu.Unlock()

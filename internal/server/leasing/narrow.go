@@ -10,8 +10,8 @@ import (
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
-// narrow says what the tenants that a call asks for are to its key, nil for within all of them, and adds to wrong the renewals
-// that are not the key's. A bucket is of a tenant that the renewal names, or, of the policy's top level, of
+// narrow says what the tenants that a call asks for are to its key, nil for within all of them, and adds to wrong the
+// renewals that are not the key's. A bucket is of a tenant that the renewal names, or, of the policy's top level, of
 // one among its values. That of a tenant above is spent of by the requests of those below.
 func (s *Service) narrow(ctx context.Context, now *view.InForce, req *quotav1.RenewRequest, wrong map[int]error) ([]authn.Reach, map[int]error) {
 	p := authn.PrincipalOf(ctx)
@@ -75,8 +75,8 @@ func topTenant(now *view.InForce, r *quotav1.Renewal) string {
 	return ""
 }
 
-// tell leaves out of a message what is not the key's to know: other tenants. Where that cannot be found out now, the agent asks
-// again for all that it uses.
+// tell leaves out of a message what is not the key's to know: other tenants. Where that cannot be found out now, the
+// agent asks again for all that it uses.
 func tell(ctx context.Context, s *authn.Scope, m *quotav1.WatchResponse) {
 	if !s.NarrowsTenants() {
 		return

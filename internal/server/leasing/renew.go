@@ -21,8 +21,8 @@ import (
 // has long been told by its own deadline.
 const stepTimeout = 2 * time.Second
 
-// renewBudget is of buckets renewed and tenants asked for. A gateway of 10,000 tenants that starts uses a tenth of it. It also bounds
-// the buckets that one key can fill the lease store with.
+// renewBudget is of buckets renewed and tenants asked for. A gateway of 10,000 tenants that starts uses a tenth of it.
+// It also bounds the buckets that one key can fill the lease store with.
 var renewBudget = authn.Allowance{Burst: 250_000, Rate: 50_000, What: "renewals and tenants"}
 
 // Renew answers renewals of many buckets in one batch to the lease store.
@@ -71,8 +71,8 @@ func (s *Service) Renew(ctx context.Context, req *quotav1.RenewRequest) (*quotav
 	return resp, nil
 }
 
-// mayUse are the tenants that the agent may have usage of once it has the answer: limits without a rate need no lease, so
-// that what it is told of a tenant suffices. The empty tenant is usage that is of none.
+// mayUse are the tenants that the agent may have usage of once it has the answer: limits without a rate need no lease,
+// so that what it is told of a tenant suffices. The empty tenant is usage that is of none.
 func mayUse(req *quotav1.RenewRequest, who *tenantsByID) []string {
 	tenants := make([]string, 0, len(who.places)+1)
 	for id, at := range who.places {
@@ -103,8 +103,8 @@ func wrongRenewals(req *quotav1.RenewRequest) map[int]error {
 	return wrong
 }
 
-// tenantsOf resolves every tenant that the call names, each once; not those of wrong renewals, nor those that it asks for
-// and that are not the key's.
+// tenantsOf resolves every tenant that the call names, each once; not those of wrong renewals, nor those that it asks
+// for and that are not the key's.
 func (s *Service) tenantsOf(ctx context.Context, req *quotav1.RenewRequest, asked []authn.Reach, wrong map[int]error) tenantsByID {
 	most := len(req.Tenants) + len(req.Renewals)
 	who := tenantsByID{places: make(map[string]int, most)}

@@ -17,13 +17,15 @@ import (
 const (
 	// maxWatches bounds an agent's streams: one, and what is left of those before it.
 	maxWatches = 4
-	// maxWatchesOfPeer bounds those of one address, for a key may be for names that begin alike, and then whoever has it invents
-	// agents. It is above ten thousand gateways behind one proxy. maxAllWatches leaves other addresses as many.
+	// maxWatchesOfPeer bounds those of one address, for a key may be for names that begin alike, and then whoever has
+	// it invents agents. It is above ten thousand gateways behind one proxy. maxAllWatches leaves other addresses as
+	// many.
 	maxWatchesOfPeer = 16_384
 	maxAllWatches    = 2 * maxWatchesOfPeer
 )
 
-// errGaveWay ends the oldest of an agent's streams when it begins one more than it may have: the newest is the one that it reads.
+// errGaveWay ends the oldest of an agent's streams when it begins one more than it may have: the newest is the one that
+// it reads.
 var errGaveWay = fmt.Errorf("%w: the agent watches %d times since, as often as it may: the oldest stream ends", fault.ErrBusy, maxWatches)
 
 // watches holds the streams of each agent, the oldest first. There are as many as bounds has it at most.

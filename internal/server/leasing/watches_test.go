@@ -12,8 +12,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Whoever has a key for names that begin alike may invent agents, and opens no more streams by that than one address may have.
-// An agent that comes back takes the place of its own oldest stream.
+// Whoever has a key for names that begin alike may invent agents, and opens no more streams by that than one address
+// may have. An agent that comes back takes the place of its own oldest stream.
 func TestStreamsOfInventedAgentsAreBounded(t *testing.T) {
 	if maxWatchesOfPeer < 10_000 {
 		t.Errorf("one proxy may carry %d streams, want 10,000 gateways'", maxWatchesOfPeer)

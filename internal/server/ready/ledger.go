@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// mostGap is how long a part may go without an answer and be taken to have been there all the while: it is asked each second, and
-// has two to answer.
+// mostGap is how long a part may go without an answer and be taken to have been there all the while: it is asked each
+// second, and has two to answer.
 const mostGap = 5 * time.Second
 
-// unbroken is a time that goes on while it is said to, at least every mostGap. Clocks tell no such time by themselves: they go on
-// while the machine, or all there is, stands still.
+// unbroken is a time that goes on while it is said to, at least every mostGap. Clocks tell no such time by themselves:
+// they go on while the machine, or all there is, stands still.
 type unbroken struct {
 	mu          sync.Mutex
 	since, last time.Time // by the wall clock

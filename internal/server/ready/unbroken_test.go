@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// What is said each second goes on, a late answer among them; what nothing was said of for longer has ended, whoever asks first,
-// and begins anew.
+// What is said each second goes on, a late answer among them; what nothing was said of for longer has ended, whoever
+// asks first, and begins anew.
 func TestUnbroken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var u unbroken

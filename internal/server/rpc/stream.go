@@ -32,8 +32,8 @@ func Until(ctx context.Context, stopping <-chan struct{}) (context.Context, cont
 	return ctx, cancel
 }
 
-// Patient is send for a reader that may take Stall for a message, and no longer than ctx: its error is then the cause of
-// ctx's end. A send that takes longer goes on beside the error, until its stream ends: when its handler returns.
+// Patient is send for a reader that may take Stall for a message, and no longer than ctx: its error is then the cause
+// of ctx's end. A send that takes longer goes on beside the error, until its stream ends: when its handler returns.
 func Patient[M any](ctx context.Context, send func(M) error) func(M) error {
 	return func(m M) error {
 		sent := make(chan error, 1)

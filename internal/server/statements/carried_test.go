@@ -26,8 +26,8 @@ func (b *billed) correct(key string, slot time.Time, units int64) {
 	}
 }
 
-// A month that comes to less than nothing is charged as nothing. What is below zero pays for the months after it, before
-// any other credit, until it is used up: also where all of them are closed at once, long afterwards.
+// A month that comes to less than nothing is charged as nothing. What is below zero pays for the months after it,
+// before any other credit, until it is used up: also where all of them are closed at once, long afterwards.
 func TestNegativeTotalIsCarried(t *testing.T) { servertest.OnEngines(t, testNegativeTotalIsCarried) }
 
 func testNegativeTotalIsCarried(t *testing.T, on servertest.Engine) {
@@ -63,7 +63,8 @@ func testNegativeTotalIsCarried(t *testing.T, on servertest.Engine) {
 			if late {
 				b.At = time.Date(2027, 2, 2, 0, 0, 0, 0, time.UTC)
 			}
-			// November is 36.00 − 60.00 of October: 24.00 are owed to acme. December's 31.00 and January's are what is left to charge.
+			// November is 36.00 − 60.00 of October: 24.00 are owed to acme. December's 31.00 and January's are what is
+			// left to charge.
 			for i, want := range []int64{0, 0, 2800} {
 				if !late {
 					b.At = time.Date(2026, 12+time.Month(i), 2, 0, 0, 0, 0, time.UTC)

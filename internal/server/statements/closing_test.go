@@ -65,8 +65,9 @@ func testManyCloseAtOnce(t *testing.T, on servertest.Engine) {
 	}
 }
 
-// Whatever comes late, and however plans, prices and credits change meanwhile, all statements together charge of every period
-// what it comes to in the end, and each of them adds up. Zones have half hours, and clocks that change at their periods' edges.
+// Whatever comes late, and however plans, prices and credits change meanwhile, all statements together charge of every
+// period what it comes to in the end, and each of them adds up. Zones have half hours, and clocks that change at their
+// periods' edges.
 func TestStatementsAddUp(t *testing.T) {
 	runs := 60
 	if testing.Short() {

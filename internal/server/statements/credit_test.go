@@ -93,8 +93,8 @@ func TestStatementsUseCredits(t *testing.T) {
 	}
 }
 
-// A credit that no statement would use is refused, and who pays instead is named: of a tenant whose parent pays for it, and of a
-// deleted one. One that pays for a member, or pays itself again some day, may have one.
+// A credit that no statement would use is refused, and who pays instead is named: of a tenant whose parent pays for it,
+// and of a deleted one. One that pays for a member, or pays itself again some day, may have one.
 func TestCreditsOfWhoPaysNothing(t *testing.T) { servertest.OnEngines(t, testCreditsOfWhoPaysNothing) }
 
 func testCreditsOfWhoPaysNothing(t *testing.T, on servertest.Engine) {

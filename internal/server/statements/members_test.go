@@ -253,8 +253,8 @@ func (s shorterLedger) Block(context.Context, int64) (ledger.KeptBlockInfo, erro
 	return ledger.KeptBlockInfo{}, ledger.ErrNotFound
 }
 
-// Past periods are priced as they are billed: of who pays, with all that it pays for; each of these by its own plan, which another
-// plan is tried in the place of, alone where it alone is asked for.
+// Past periods are priced as they are billed: of who pays, with all that it pays for; each of these by its own plan,
+// which another plan is tried in the place of, alone where it alone is asked for.
 func TestSimulateWhoPays(t *testing.T) {
 	b := newBilled(t)
 	if err := b.ApplyText(membersPolicy); err != nil {

@@ -195,8 +195,8 @@ func (f *forest) use() {
 	f.send(u, "", f.version)
 }
 
-// stranger uses something that is on no statement: of before a tenant was made, of one that nobody ever makes, or of a version that is
-// only tried.
+// stranger uses something that is on no statement: of before a tenant was made, of one that nobody ever makes, or of a
+// version that is only tried.
 func (f *forest) stranger() {
 	id, plan, version := f.ids[f.r.IntN(len(f.ids))], []string{"", "free"}[f.r.IntN(2)], f.version
 	slot := f.tenants[id].began/3600*3600 - billing.Grid*(1+f.r.Int64N(25*288))
@@ -331,10 +331,11 @@ func (f *forest) correct(u usedUnits) {
 	}
 }
 
-// Trees that change, payers that begin late, late usage, quarantine, corrections, statements closed in any order: each unit and each
-// second of each tenant's plan is on the statement of who paid for it then, and on no other. Lines add up, nothing that is
-// owed vanishes, and nothing is refused for good. Each unit of the ledger is on one statement, or is of before its tenant was made, of
-// one that nobody made, or of a version that was only tried; what was sent and is not in the ledger is in quarantine, or was discarded.
+// Trees that change, payers that begin late, late usage, quarantine, corrections, statements closed in any order: each
+// unit and each second of each tenant's plan is on the statement of who paid for it then, and on no other. Lines add
+// up, nothing that is owed vanishes, and nothing is refused for good. Each unit of the ledger is on one statement, or
+// is of before its tenant was made, of one that nobody made, or of a version that was only tried; what was sent and is
+// not in the ledger is in quarantine, or was discarded.
 func TestEverySlotHasOnePayer(t *testing.T) {
 	seed := rand.Uint64()
 	for i := range uint64(8) {

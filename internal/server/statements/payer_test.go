@@ -35,8 +35,9 @@ const alonePolicy = `plans:
 tenants:
 `
 
-// A payer that came after its member's usage: January is the member's own, though it is closed when the other pays already.
-// A member that leaves after statements were closed is on its payer's statement until then, and on its own from then on.
+// A payer that came after its member's usage: January is the member's own, though it is closed when the other pays
+// already. A member that leaves after statements were closed is on its payer's statement until then, and on its own
+// from then on.
 func TestWhoPaysChanges(t *testing.T) { servertest.OnEngines(t, testWhoPaysChanges) }
 
 func testWhoPaysChanges(t *testing.T, on servertest.Engine) {

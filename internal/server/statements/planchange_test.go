@@ -200,8 +200,8 @@ tenants:
   - {id: acme, plan: free, parent: org, billing: {pays: self}, limits: []}
 `
 
-// stuck has acme change to the paid plan on the 21st of October, which does not fit it then; fits makes it fit. With a payer its
-// parent pays for it.
+// stuck has acme change to the paid plan on the 21st of October, which does not fit it then; fits makes it fit. With a
+// payer its parent pays for it.
 func stuck(t *testing.T, on servertest.Engine, payer string) (b *billed, fits func()) {
 	b = newBilledOn(t, on)
 	text := strings.Replace(extraPolicy, "pays: self", "pays: "+payer, 1)

@@ -25,10 +25,10 @@ type spell struct {
 	in      *billing.Input
 }
 
-// Spending is what tenants' usage of the present period comes to, and of the one before
-// where a slot of it is new and its statement was not closed: what a preview has as lines of
-// usage and overage, less what credits pay beyond the fee and the minimum. The fee, the minimum and adjustments are left
-// out, for usage makes none of them grow. It reads roll-ups, and is rated by the same code.
+// Spending is what tenants' usage of the present period comes to, and of the one before where a slot of it is new and
+// its statement was not closed: what a preview has as lines of usage and overage, less what credits pay beyond the fee
+// and the minimum. The fee, the minimum and adjustments are left out, for usage makes none of them grow. It reads
+// roll-ups, and is rated by the same code.
 func (s *Service) Spending(ctx context.Context, all []alert.Spender, sum alert.Sum) error {
 	shadows, err := s.policy.Shadows(ctx)
 	if err != nil {

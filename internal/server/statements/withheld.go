@@ -14,9 +14,9 @@ import (
 // maxWithheldTold is how many tenants a refusal names.
 const maxWithheldTold = 10
 
-// withheld notes in the input what is in quarantine of slots that the tenant pays for, its own and its members', before the
-// period's end: also of earlier periods, for what is released of them comes with this statement. It is read after the
-// usage: where that is complete, nothing of the period comes into quarantine any more.
+// withheld notes in the input what is in quarantine of slots that the tenant pays for, its own and its members', before
+// the period's end: also of earlier periods, for what is released of them comes with this statement. It is read after
+// the usage: where that is complete, nothing of the period comes into quarantine any more.
 func (s *Service) withheld(ctx context.Context, in *billing.Input) ([]ledger.Withheld, error) {
 	parts := paidParts(in, in.Period.To)
 	for i := range in.Members {
@@ -37,7 +37,8 @@ func (s *Service) withheld(ctx context.Context, in *billing.Input) ([]ledger.Wit
 	return all, nil
 }
 
-// paidParts are the slots before a time that are on the statement that the input is of: what is of others' is said there.
+// paidParts are the slots before a time that are on the statement that the input is of: what is of others' is said
+// there.
 func paidParts(of *billing.Input, before int64) []ledger.Part {
 	parts := []ledger.Part{}
 	from := int64(math.MinInt64)

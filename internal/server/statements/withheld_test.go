@@ -37,8 +37,8 @@ func (b *billed) resolve(discard bool) {
 	}
 }
 
-// A period is not closed while usage of it is in quarantine, unless somebody says why; then the statement says so. What is
-// released afterwards is late usage, and what is discarded is on no statement.
+// A period is not closed while usage of it is in quarantine, unless somebody says why; then the statement says so. What
+// is released afterwards is late usage, and what is discarded is on no statement.
 func TestPeriodsWithQuarantine(t *testing.T) { servertest.OnEngines(t, testPeriodsWithQuarantine) }
 
 func testPeriodsWithQuarantine(t *testing.T, on servertest.Engine) {
@@ -91,8 +91,8 @@ func testPeriodsWithQuarantine(t *testing.T, on servertest.Engine) {
 	}
 }
 
-// A row in quarantine holds back whoever pays for its slot, and nobody else: a member that has left is not held back by what
-// its parent paid for, nor its parent by what is its own again.
+// A row in quarantine holds back whoever pays for its slot, and nobody else: a member that has left is not held back by
+// what its parent paid for, nor its parent by what is its own again.
 func TestQuarantineHoldsWhoPaysForItsSlot(t *testing.T) {
 	servertest.OnEngines(t, testQuarantineHoldsWhoPaysForItsSlot)
 }

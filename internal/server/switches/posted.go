@@ -19,7 +19,8 @@ type posted struct {
 	By       string   `json:"by"` // who set them
 }
 
-// signedPost is the text on a board: others than servers can write there, so nothing of it is believed that the MAC does not cover.
+// signedPost is the text on a board: others than servers can write there, so nothing of it is believed that the MAC
+// does not cover.
 type signedPost struct {
 	Switches []byte `json:"switches"` // posted, as JSON
 	MAC      []byte `json:"mac"`      // HMAC-SHA256 of it, by the servers' secret
@@ -67,8 +68,8 @@ func macOf(secret, switches []byte) []byte {
 	return m.Sum(nil)
 }
 
-// secretOf returns the servers' secret: as it was read last or, where anew is set or it never was, as the policy store has it.
-// The rounds and set call it, each for itself.
+// secretOf returns the servers' secret: as it was read last or, where anew is set or it never was, as the policy store
+// has it. The rounds and set call it, each for itself.
 func (s *Switchboard) secretOf(ctx context.Context, anew bool) ([]byte, error) {
 	s.mu.Lock()
 	secret := s.secret

@@ -152,8 +152,8 @@ func (s *Switchboard) look(ctx context.Context) bool {
 	return err == nil
 }
 
-// take puts in force what a server posted. Where the signature is wrong, the policy store may be another than before, with
-// another secret: it is asked once more, if it answers.
+// take puts in force what a server posted. Where the signature is wrong, the policy store may be another than before,
+// with another secret: it is asked once more, if it answers.
 func (s *Switchboard) take(ctx context.Context, revision int64, text string) error {
 	secret, err := s.secretOf(ctx, false)
 	if err != nil {

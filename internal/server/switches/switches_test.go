@@ -258,8 +258,8 @@ func TestSwitchesWithoutTheStore(t *testing.T) {
 	}
 }
 
-// Whoever can write to the board and is no server changes nothing, and keeps nothing there: neither with a text of his own, nor
-// with a server's under another revision.
+// Whoever can write to the board and is no server changes nothing, and keeps nothing there: neither with a text of his
+// own, nor with a server's under another revision.
 func TestForgedSwitches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHall(t, 2, "")

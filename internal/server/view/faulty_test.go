@@ -185,8 +185,8 @@ func testFaultyTenantUnknown(t *testing.T, on servertest.Engine) {
 	s.told("with a policy that has it", cannot, 1, 0)
 }
 
-// A key for a subtree settles for a tenant of it that cannot be made out, and not for one that left it so: where a tenant is, is known
-// all the same, and its agent would be held up for ever.
+// A key for a subtree settles for a tenant of it that cannot be made out, and not for one that left it so: where a
+// tenant is, is known all the same, and its agent would be held up for ever.
 func TestFaultyTenantsAreInTheirSubtree(t *testing.T) {
 	servertest.OnEngines(t, testFaultyTenantsAreInTheirSubtree)
 }

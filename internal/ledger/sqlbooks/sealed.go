@@ -173,8 +173,7 @@ func numbers(all []int64) string {
 // unfolded reads what of the tenants is settled and in no block yet.
 func (b *Books) unfolded(ctx context.Context, tx *sql.Tx, tenants []string) (*ledger.Unfolded, error) {
 	u := &ledger.Unfolded{Tenants: tenants}
-	rows, err := tx.QueryContext(ctx, `SELECT r.agent, r.epoch, r.seq, r.closed, r.payload, r.held
-		FROM queue q JOIN reports r ON r.agent = q.agent AND r.epoch = q.epoch AND r.seq = q.seq`)
+	rows, err := tx.QueryContext(ctx, pendingSQL(b.engine))
 	err = each(rows, err, func(rows *sql.Rows) error {
 		var p ledger.Pending
 		if err := rows.Scan(&p.ID.Epoch.Agent, &p.ID.Epoch.Epoch, &p.ID.Seq, &p.Closed, &p.Payload, &p.Held); err != nil {

@@ -19,7 +19,6 @@ const valueSep = "\x1f"
 
 // Entry is a bucket with what identifies it.
 type Entry struct {
-	bucket.Bucket
 	scope *Scope
 	key   *byte // its values begin there: see values
 	marks atomic.Uint32
@@ -30,6 +29,8 @@ type Entry struct {
 	Flying bool
 	// Ready: it is to be renewed, and waits for a call. The owner's.
 	Ready bool
+
+	bucket.Bucket // behind what a denial reads as well
 }
 
 // Marks are flags, and above them how many requests are between a failed Take and its outcome.

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"math/bits"
 	"time"
 
 	"github.com/f4ee788f/quota/internal/core/agent"
@@ -40,6 +41,10 @@ func (c *Client) decide(ctx context.Context, r *request) Decision {
 		}
 		if r.peeks || r.n == 0 {
 			return c.peek(set, max(r.n, 1), r.attrs, r.endless, nil)
+		}
+		if r.remembers {
+			r.remembers = false
+			r.remember(set)
 		}
 		if d, again := r.run(ctx, set); !again {
 			return d
@@ -169,14 +174,8 @@ func (r *request) ask(ctx context.Context, set *agent.Set) (d Decision, again, s
 		if met>>(i-first)&1 == 0 || r.endless && it.Slots {
 			continue
 		}
-		if it.Vet {
-			listed := it.Rule.Listed(r.attrs)
-			if listed == limit.AllowedBy {
-				continue
-			}
-			if listed == limit.DeniedBy || it.Rule.Reserved(r.attrs) > 0 {
-				r.remembers = false // the attributes alone do not decide it
-			}
+		if it.Vet && it.Rule.Listed(r.attrs) == limit.AllowedBy {
+			continue
 		}
 		if r.waiting > 0 && r.waitsItsTurn(it) {
 			// What the others answer comes first: a place in a queue is not taken for nothing,
@@ -279,28 +278,40 @@ func (r *request) conclude(ctx context.Context, set *agent.Set) (d Decision, aga
 	case !r.together:
 		r.release()
 	}
-	d = r.allowed(set)
-	if r.remembers && d.Reason == ReasonLimit {
-		r.remember(set)
-	}
-	return d, false
+	return r.allowed(set), false
 }
 
-// remember has the next request of these attributes find its buckets at once.
+// remember has the next request of these attributes find its buckets at once, where all of them are there and the
+// attributes alone say which limits hold it.
 func (r *request) remember(set *agent.Set) {
 	var items [8]*agent.Item
 	var entries [8]*agent.Entry
-	if len(r.legs) > len(items) {
-		return
-	}
-	strictest := 0
-	for i, h := range r.legs {
-		items[i], entries[i] = h.item, h.entry
-		if h.item.Rank < items[strictest].Rank {
-			strictest = i
+	k, strictest := 0, 0
+	for first := 0; first < len(set.Items); first += limit.MatcherRules {
+		for met := set.Match(first, r.attrs); met != 0; met &= met - 1 {
+			i := first + bits.TrailingZeros64(met)
+			it := &set.Items[i]
+			if it.Vet {
+				listed := it.Rule.Listed(r.attrs)
+				if listed == limit.AllowedBy {
+					continue
+				}
+				if listed == limit.DeniedBy || it.Rule.Reserved(r.attrs) > 0 {
+					return
+				}
+			}
+			e := r.c.reg.Entry(&set.List, i, r.attrs)
+			if k == len(items) || e == nil || e.Dead() {
+				return
+			}
+			items[k], entries[k] = it, e
+			if it.Rank < items[strictest].Rank {
+				strictest = k
+			}
+			k++
 		}
 	}
-	r.c.reg.Remember(r.key, r.attrs, set, items[:len(r.legs)], entries[:len(r.legs)], strictest)
+	r.c.reg.Remember(r.key, r.attrs, set, items[:k], entries[:k], strictest)
 }
 
 // release says that what the request has in hand is not put back any more.

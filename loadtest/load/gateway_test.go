@@ -59,7 +59,6 @@ func TestAGatewayForgetsAStall(t *testing.T) {
 
 // slow waits for the server at each request.
 type slow struct {
-	nothing
 	w *worker
 	g *gateway
 	l *load

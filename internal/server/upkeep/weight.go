@@ -17,17 +17,18 @@ const (
 	keySweep = time.Minute
 )
 
-// weights ends the weight of epochs whose key was revoked: their agents can report no more, and usage is
+// Weights ends the weight of epochs whose key was revoked: their agents can report no more, and usage is
 // complete without them. One that comes back under another key has its weight again.
-type weights struct {
+type Weights struct {
 	books ledger.Books
 	log   *slog.Logger
 }
 
 // NewWeights returns what ends the weight of epochs in books.
-func NewWeights(books ledger.Books, log *slog.Logger) *weights { return &weights{books, log} }
+func NewWeights(books ledger.Books, log *slog.Logger) *Weights { return &Weights{books, log} }
 
-func (w *weights) Run(ctx context.Context) {
+// Run looks now and then until ctx ends.
+func (w *Weights) Run(ctx context.Context) {
 	tick := time.NewTicker(keySweep)
 	defer tick.Stop()
 	for {

@@ -127,7 +127,7 @@ func (c *Cell) Reordered() *Cell {
 // stock is what requests touch, with what their bucket knows of it besides. Its methods want the bucket's mutex held.
 type stock struct {
 	*Hot
-	in     int64                  // all units ever put into tokens, less those taken out unspent; inCell where that is in a cell
+	in     int64                  // all units ever put into tokens, less those taken out unspent; inCell, for good, where that is in a cell
 	shared atomic.Pointer[shared] // nil where nothing of it was needed yet
 }
 
@@ -143,7 +143,7 @@ func (s *stock) init(at *Cell, crowded bool) {
 
 // mapped is the cell that a journal has; nil without.
 func (s *stock) mapped() *Cell {
-	if s.in != inCell {
+	if atomic.LoadInt64(&s.in) != inCell { // without the mutex, too
 		return nil
 	}
 	return (*Cell)(unsafe.Pointer(s.Hot)) // in front of which it is
@@ -171,7 +171,7 @@ func (s *stock) commit(v, u, n int64) bool {
 		if !s.tokens.CompareAndSwap(v, u<<1) {
 			return false
 		}
-		s.in += n
+		atomic.StoreInt64(&s.in, s.in+n)
 		return true
 	}
 	p := v & 1

@@ -44,7 +44,7 @@ type leg struct {
 
 // allow decides a request. One that came before and whose limits have the units is decided here; all others by request.
 func (c *Client) allow(ctx context.Context, n int64, a []limit.Attribute) Decision {
-	r := (*request)(nil)
+	var r *request
 	if n >= 1 && n <= limit.MaxUnits && !c.special.Load() { // closed, or a switch is on
 		k := reqcache.KeyOf(a)
 		known, again := c.reg.Recall(k, a)

@@ -63,8 +63,10 @@ func (h *Hot) Take(n int64) bool { return take(&h.tokens, n) }
 // Dry reports whether no unit is at hand.
 func (h *Hot) Dry() bool { return h.tokens.Load() < Unit }
 
-// Hold is Bucket.Hold, and Release Bucket.Release.
-func (h *Hot) Hold(n int64)    { h.pending.Add(n) }
+// Hold is Bucket.Hold.
+func (h *Hot) Hold(n int64) { h.pending.Add(n) }
+
+// Release is Bucket.Release.
 func (h *Hot) Release(n int64) { h.pending.Add(-n) }
 
 // Unit is what one unit counts in tokens.

@@ -22,8 +22,8 @@ import (
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
-// A ledger that went back — restored from a backup, or failed over to a standby that had not everything — has forgotten
-// reports that it acknowledged. A journal keeps them, and again sends those that are missing: the same bytes under
+// Resender sends again what a ledger has forgotten that went back: one restored from a backup, or failed over to a standby
+// that had not everything. A journal keeps acknowledged reports, and those that are missing are sent: the same bytes under
 // the same numbers, which the ledger takes once, whoever sends them and however often.
 type Resender struct {
 	Dir   *journal.Dir
@@ -54,6 +54,7 @@ type Resent struct {
 // was ever found of each, for a journal that is pruned knows of fewer and fewer.
 type Forgotten map[ledger.Epoch]int64
 
+// Add notes units of an epoch.
 func (f *Forgotten) Add(e ledger.Epoch, units int64) {
 	if *f == nil {
 		*f = make(Forgotten)
@@ -61,12 +62,14 @@ func (f *Forgotten) Add(e ledger.Epoch, units int64) {
 	(*f)[e] = max((*f)[e], units)
 }
 
+// Merge notes what another has.
 func (f *Forgotten) Merge(other Forgotten) {
 	for e, units := range other {
 		f.Add(e, units)
 	}
 }
 
+// Units is the sum over all epochs.
 func (f Forgotten) Units() (sum int64) {
 	for _, n := range f {
 		sum += n

@@ -3,5 +3,6 @@
 // microseconds of the caller's monotonic clock.
 //
 // Read cell.go first: the one atomic subtraction that admits a request, and what can be derived from it. Then bucket.go (what a
-// bucket knows, and the slow path: refill, expiry, denial) and renew.go (what is asked for, and how a grant is put to use).
+// bucket knows, and the slow path), refill.go (refill and expiry), retry.go (until when a denial holds), renew.go (what is asked
+// for, and when) and apply.go (how a grant is put to use).
 package bucket

@@ -3,9 +3,9 @@ package reqcache
 import (
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"strings"
 	"testing"
-	"time"
 	"unsafe"
 
 	"github.com/f4ee788f/quota/internal/core/limit"
@@ -34,7 +34,7 @@ func is(c *Cache[int], a []limit.Attribute) int {
 // settled waits until the table has grown, where it is to.
 func settled(c *Cache[int]) {
 	for c.growing.Load() {
-		time.Sleep(time.Millisecond)
+		runtime.Gosched()
 	}
 }
 

@@ -28,7 +28,7 @@ var formats = map[string]struct {
 	"parquet": {quotav1.ExportBreakdownRequest_FORMAT_PARQUET, "application/vnd.apache.parquet"},
 }
 
-// download serves ExportBreakdown as a file, by the parameters of BreakdownRequest and
+// download serves ExportBreakdown as a file, by the parameters of ListBreakdownRequest and
 // format. How many rows it has, and its digest, follow it as trailers; a file that broke
 // off has none, and its connection is cut.
 func download(serve serveFunc, export exportFunc) http.HandlerFunc {
@@ -104,7 +104,9 @@ func downloadRequest(r *http.Request) (*quotav1.ExportBreakdownRequest, error) {
 	if query.Has("format") && (!ok || len(query["format"]) > 1) {
 		return nil, fmt.Errorf("%w: format is %q; it must be csv, jsonl or parquet", fault.ErrInvalid, query["format"])
 	}
-	req.Format = f.format
+	if req.Format = f.format; !ok {
+		req.Format = quotav1.ExportBreakdownRequest_FORMAT_CSV
+	}
 	query.Del("format")
 	url := *r.URL
 	url.RawQuery = query.Encode()

@@ -80,7 +80,7 @@ bench-reports: ## reports from a ledger of 10,000 tenants' hours of a year; take
 
 .PHONY: bench-renewal
 bench-renewal: ## a renewal on the server, and the Redis store beside bare EVALSHA on one cluster
-	$(GO) test -run '^$$' -bench BenchmarkRenew$$ -count 3 $(ARGS) ./internal/server
+	$(GO) test -run '^$$' -bench BenchmarkRenew$$ -count 3 $(ARGS) ./internal/server/leasing
 	$(GO) test -run '^$$' -bench BenchmarkBesideBare -benchtime 50x -count 3 $(ARGS) ./internal/lease/redisstore
 	$(GO) test -run '^$$' -bench BenchmarkCrowd -short -benchtime 150x -count 3 $(ARGS) ./internal/lease/redisstore
 

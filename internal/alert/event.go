@@ -29,7 +29,7 @@ type Event struct {
 	Number    int64 // in the order of commits
 	ID        string
 	Kind      string
-	Alert     string // the alert's name; policy.CapName of a cap
+	Alert     string // the alert's name; terms.CapName of a cap
 	Tenant    string
 	Plan      string
 	Limit     string // of quota and denials
@@ -37,7 +37,7 @@ type Event struct {
 	Period    string // in which it is told of once
 	Used, Of  int64  // by kind
 	Currency  string
-	Action    string // of a cap: policy.CapStop, CapThrottle or CapAlert
+	Action    string // of a cap: terms.CapStop, CapThrottle or CapAlert
 	Height    int64  // the block that it was found by
 	At        time.Time
 	Body      string // what is delivered; set where the event is kept

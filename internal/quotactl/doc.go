@@ -2,6 +2,7 @@
 // tenants, makes keys, turns switches and reads usage, through the admin API of a
 // server. It keeps nothing. docs/quotactl.md is its manual.
 //
-// Read root.go first: how a command reaches the server and how errors end it. The
-// other files hold a command each.
+// Read root.go first: how a command reaches the server and how errors end it.
+// connect.go, completion.go, when.go and words.go are shared, the other files hold
+// commands, and package render prints what they say.
 package quotactl

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/f4ee788f/quota/internal/core/wire"
 	"github.com/f4ee788f/quota/internal/quotactl/render"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
@@ -21,12 +22,14 @@ func (c *cli) quarantineCommand() *cobra.Command {
 func (c *cli) quarantineListCommand() *cobra.Command {
 	var o render.Format
 	req := &quotav1.ListQuarantineRequest{PageSize: pageSize}
+	var after int64
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List rows and reports in quarantine, oldest first",
 		Args:  exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.ledger(cmd.Context(), func(ctx context.Context, books quotav1.LedgerServiceClient) error {
+				req.PageToken = wire.PageToken(after)
 				resp, err := books.ListQuarantine(ctx, req)
 				if err != nil {
 					return err
@@ -56,7 +59,7 @@ func (c *cli) quarantineListCommand() *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&req.Agent, "agent", "", "what is of this `AGENT`'s reports alone")
 	f.BoolVar(&req.All, "all", false, "also what was released or discarded")
-	f.StringVar(&req.PageToken, "after", "", "what has an id above this `ID`")
+	f.Int64Var(&after, "after", 0, "what has an id above this `ID`")
 	f.Int32Var(&req.PageSize, "limit", pageSize, "how many rows and reports, `N` from 1 to 1000")
 	return cmd
 }

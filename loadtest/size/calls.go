@@ -13,7 +13,7 @@ func (p *planned) add(leases, renewals float64) {
 // callsOf is how many calls a gateway makes a second for its leases.
 //
 // What requests wait for, pressing renewals a second, is sent at once, or with what came while the call before was under way. What is due goes with
-// all leases that will be within half of a twentieth of their term (pkg/client/due.go, internal/core/agent/renew.go), a
+// all leases that will be within half of a twentieth of their term (internal/core/session/due.go, internal/core/bucket/renew.go), a
 // fortieth of those that are alike. Nothing is sent before a round trip is over, or the tenth of a second that a call waits at most.
 func callsOf(plans []planned, pressing, roundTrip float64) float64 {
 	trip := min(max(roundTrip, leastTrip), mostTrip)

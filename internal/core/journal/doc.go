@@ -1,5 +1,5 @@
 // Package journal keeps on disk what a crash of an agent must not take: counters in memory-mapped
-// pages, and a log of records. It knows neither what is counted nor what is recorded; internal/agent does.
+// pages, and a log of records. It knows neither what is counted nor what is recorded; internal/core/usage does.
 //
 // A directory belongs to one process at a time, which holds its lock. Each start of the process is
 // a life: a log, <epoch>.log, and pages, <epoch>.cells. A life that is not drained is settled by the next start, or

@@ -35,7 +35,7 @@ var (
 // a life's and the next are its own, to go on under: where its process does, or whoever settles what it left.
 const Apart = 1 << 20
 
-// The versions of the files, and of the records that internal/agent writes: without seals, and with them.
+// The versions of the files, and of the records that internal/core/usage writes: without seals, and with them.
 const (
 	plainFormat  = 1
 	sealedFormat = 2

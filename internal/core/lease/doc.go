@@ -5,7 +5,8 @@
 // states and proves the bound.
 //
 // Read step.go first, with state.go for its words: it is the renewal step, the one piece of arithmetic that
-// decides. share.go says what a holder gets; sliding.go, log.go and slots.go begin with what their algorithms keep. Store is the seam behind which it runs atomically: memstore in
-// process, redisstore on Redis Cluster, by compare-and-set. leasetest holds both to one suite.
-// What a store loses on a crash is stated there.
+// decides. share.go says what a holder gets; sliding.go, log.go and slots.go begin with what their algorithms
+// keep. Store is the seam behind which it runs atomically: memstore in process, internal/lease/redisstore on
+// Redis Cluster, by compare-and-set. leasetest holds both to one suite. What a store loses on a crash is stated
+// there.
 package lease

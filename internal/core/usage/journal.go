@@ -10,7 +10,7 @@ import (
 	"github.com/f4ee788f/quota/internal/core/ledger"
 )
 
-// Durable is what a journal needs of the disk; internal/journal has it.
+// Durable is what a journal needs of the disk; internal/core/journal has it.
 type Durable interface {
 	// Append writes a record down, after all before it. After an error it takes no more, and
 	// nothing is ever recovered from what was written.

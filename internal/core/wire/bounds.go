@@ -245,7 +245,7 @@ func CheckFrontiersResponse(r *quotav1.FrontiersRequest, a *quotav1.FrontiersRes
 	return nil
 }
 
-// Check checks the bounds of any request of the three services; what it does not
+// Check checks the bounds of any request of the services; what it does not
 // know has none. Errors wrap fault.ErrInvalid.
 func Check(request proto.Message) error {
 	switch r := request.(type) {

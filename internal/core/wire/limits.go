@@ -11,7 +11,8 @@ import (
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
-// EnumToProto turns a value of the core's enumeration, which begins at 0, into the protocol's, which begins at 1: its 0 is UNSPECIFIED.
+// EnumToProto turns a value of the core's enumeration, which begins at 0, into the protocol's, which begins at 1: its 0 is
+// UNSPECIFIED.
 func EnumToProto[P ~int32, E ~uint8 | ~int](e E) P { return P(e) + 1 }
 
 // EnumFromProto turns back what EnumToProto gave; UNSPECIFIED is the first.

@@ -6,8 +6,8 @@ import (
 	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
-// Lists go on by page tokens, as AIP-158 has them: the answer's next_page_token is the next request's page_token, and empty at the end.
-// The token of a list by number is the last number of its page.
+// Lists go on by page tokens, as AIP-158 has them: the answer's next_page_token is the next request's page_token, and empty
+// at the end. The token of a list by number is the last number of its page.
 
 // PageToken is the token of the page after one whose last element has the number; 0 for no more.
 func PageToken(last int64) string {
@@ -17,7 +17,7 @@ func PageToken(last int64) string {
 	return strconv.FormatInt(last, 10)
 }
 
-// PageNumber is the number in a token that CheckRequest has accepted; 0 from the beginning.
+// PageNumber is the number in a token that Check has accepted; 0 from the beginning.
 func PageNumber(token string) int64 {
 	n, _ := strconv.ParseInt(token, 10, 64)
 	return n

@@ -221,7 +221,7 @@ func (o *Owner) identity(ctx context.Context) (string, error) {
 	return fmt.Sprintf("%x", first), err
 }
 
-// paidSQL is who pays for tenants, Unix seconds from and to, where they do not pay for themselves: as policy.Payers has
+// paidSQL is who pays for tenants, Unix seconds from and to, where they do not pay for themselves: as terms.Payers has
 // it. A row of payers holds from its time on in the place of the rows before it. $3 is how far up it is looked.
 const paidSQL = `WITH RECURSIVE direct AS (
 		SELECT p.tenant, p.payer, p.from_s, coalesce((SELECT min(q.from_s) FROM payers q WHERE q.tenant = p.tenant AND q.number > p.number), 4611686018427387904) AS to_s FROM payers p

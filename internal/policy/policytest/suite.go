@@ -1,4 +1,4 @@
-// Package policytest holds every policy.Store to one suite: the contract in code.
+// Package policytest holds every policystore.Store to one suite: the contract in code.
 package policytest
 
 import (

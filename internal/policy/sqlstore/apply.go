@@ -17,7 +17,7 @@ import (
 	"github.com/f4ee788f/quota/internal/policy/terms"
 )
 
-// Apply implements policy.Store.
+// Apply implements policystore.Store.
 func (s *Store) Apply(ctx context.Context, actor string, doc *policy.Document, base int64, dryRun bool) (policystore.Applied, error) {
 	var out policystore.Applied
 	err := s.change(ctx, func(t *tx) error {
@@ -38,7 +38,7 @@ func (s *Store) Apply(ctx context.Context, actor string, doc *policy.Document, b
 	return out, err
 }
 
-// Rollback implements policy.Store.
+// Rollback implements policystore.Store.
 func (s *Store) Rollback(ctx context.Context, actor string, version int64) (policystore.Applied, error) {
 	var out policystore.Applied
 	err := s.change(ctx, func(t *tx) error {
@@ -376,7 +376,7 @@ func (t *tx) refit(ctx context.Context, before, doc *policy.Document) error {
 	return nil
 }
 
-// Version implements policy.Store.
+// Version implements policystore.Store.
 func (s *Store) Version(ctx context.Context, number int64) (policystore.Version, error) {
 	if number == 0 {
 		h, err := s.Heads(ctx)
@@ -403,7 +403,7 @@ func readVersion(ctx context.Context, q querier, number int64) (policystore.Vers
 	return v, unavailable("read version", err)
 }
 
-// Versions implements policy.Store.
+// Versions implements policystore.Store.
 func (s *Store) Versions(ctx context.Context, before int64, n int) ([]policystore.Version, error) {
 	rows, err := s.db.QueryContext(ctx, `SELECT number, file, author, created_ms, shadow FROM policy_versions
 		WHERE CAST($1 AS bigint) = 0 OR number < $1 ORDER BY number DESC LIMIT $2`, before, page(n))

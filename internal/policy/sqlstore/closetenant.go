@@ -26,7 +26,7 @@ func (t *tx) open(ctx context.Context, id string) (row, error) {
 	return r, err
 }
 
-// CloseTenant implements policy.Store.
+// CloseTenant implements policystore.Store.
 func (s *Store) CloseTenant(ctx context.Context, actor, id string) (limit.Tenant, error) {
 	var out limit.Tenant
 	err := s.change(ctx, func(t *tx) error {

@@ -39,13 +39,13 @@ func credit(ctx context.Context, q querier, id string) (terms.Credit, error) {
 	return all[0], nil
 }
 
-// Credits implements policy.Store.
+// Credits implements policystore.Store.
 func (s *Store) Credits(ctx context.Context, tenant string) ([]terms.Credit, error) {
 	rows, err := s.db.QueryContext(ctx, selectCredits+"WHERE c.tenant = $1 ORDER BY c.id", tenant)
 	return collect(rows, err, "read credits", scanCredit)
 }
 
-// GiveCredit implements policy.Store.
+// GiveCredit implements policystore.Store.
 func (s *Store) GiveCredit(ctx context.Context, actor string, c terms.Credit) (terms.Credit, error) {
 	c.Rollover = max(c.Rollover, -1)
 	var out terms.Credit
@@ -93,7 +93,7 @@ func (s *Store) GiveCredit(ctx context.Context, actor string, c terms.Credit) (t
 	return out, nil
 }
 
-// VoidCredit implements policy.Store.
+// VoidCredit implements policystore.Store.
 func (s *Store) VoidCredit(ctx context.Context, actor, id, reason string) (terms.Credit, error) {
 	var out terms.Credit
 	err := s.change(ctx, func(t *tx) error {

@@ -71,7 +71,7 @@ func keyJSON(k policystore.Key) any {
 	return m
 }
 
-// CreateKey implements policy.Store.
+// CreateKey implements policystore.Store.
 func (s *Store) CreateKey(ctx context.Context, actor string, k policystore.Key) (policystore.Key, error) {
 	if err := k.Check(s.now()); err != nil {
 		return policystore.Key{}, err
@@ -132,7 +132,7 @@ func (t *tx) key(ctx context.Context, id string) (k policystore.Key, err error) 
 	return k, unavailable("read key", err)
 }
 
-// RotateKey implements policy.Store.
+// RotateKey implements policystore.Store.
 func (s *Store) RotateKey(ctx context.Context, actor, old string, next policystore.Key, overlap time.Duration) (policystore.Key, error) {
 	if overlap < 0 || overlap > policystore.MaxOverlap {
 		return policystore.Key{}, fmt.Errorf("%w: the overlap is %s; it must be 0 to %s", policystore.ErrInvalid, overlap, policystore.MaxOverlap)
@@ -174,7 +174,7 @@ func (s *Store) RotateKey(ctx context.Context, actor, old string, next policysto
 	return next, nil
 }
 
-// RevokeKey implements policy.Store.
+// RevokeKey implements policystore.Store.
 func (s *Store) RevokeKey(ctx context.Context, actor, id string) (policystore.Key, error) {
 	var k policystore.Key
 	err := s.change(ctx, func(t *tx) (err error) {
@@ -195,7 +195,7 @@ func (s *Store) RevokeKey(ctx context.Context, actor, id string) (policystore.Ke
 	return k, nil
 }
 
-// Keys implements policy.Store.
+// Keys implements policystore.Store.
 func (s *Store) Keys(ctx context.Context, after string, n int, good bool) ([]policystore.Key, error) {
 	which, args := "", []any{after, n}
 	if good {
@@ -206,7 +206,7 @@ func (s *Store) Keys(ctx context.Context, after string, n int, good bool) ([]pol
 	return collect(rows, err, "read keys", func(k *policystore.Key, rows *sql.Rows) error { return scanKey(k, rows.Scan) })
 }
 
-// UseKeys implements policy.Store.
+// UseKeys implements policystore.Store.
 func (s *Store) UseKeys(ctx context.Context, used map[string]time.Time) error {
 	tx, err := s.begin(ctx)
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"fmt"
 )
 
-// Parents implements policy.Store.
+// Parents implements policystore.Store.
 func (s *Store) Parents(ctx context.Context, ids, prefixes []string) ([]string, error) {
 	query, args := "SELECT DISTINCT parent FROM tenants WHERE parent <> '' AND ("+s.among("id", "$1"), []any{s.texts(ids)}
 	for _, p := range prefixes {

@@ -46,12 +46,12 @@ func payersBelow(ctx context.Context, q querier, tenant string) (terms.Payers, e
 	return payers(q.QueryContext(ctx, belowSQL+"SELECT tenant, number, from_s, payer FROM payers WHERE tenant = $1 OR tenant IN (SELECT id FROM below) ORDER BY tenant, number", tenant))
 }
 
-// Payers implements policy.Store.
+// Payers implements policystore.Store.
 func (s *Store) Payers(ctx context.Context, tenant string) (terms.Payers, error) {
 	return s.payersAbove(ctx, s.db, []string{tenant})
 }
 
-// Household implements policy.Store.
+// Household implements policystore.Store.
 func (s *Store) Household(ctx context.Context, tenant string) (terms.Household, error) {
 	var h terms.Household
 	var err error

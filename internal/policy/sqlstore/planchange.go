@@ -32,12 +32,12 @@ func planChanges(ctx context.Context, q querier, id string) ([]terms.PlanChange,
 	return collect(rows, err, "read plan changes", scanPlanChange)
 }
 
-// PlanChanges implements policy.Store.
+// PlanChanges implements policystore.Store.
 func (s *Store) PlanChanges(ctx context.Context, id string) ([]terms.PlanChange, error) {
 	return planChanges(ctx, s.db, id)
 }
 
-// SchedulePlan implements policy.Store.
+// SchedulePlan implements policystore.Store.
 func (s *Store) SchedulePlan(ctx context.Context, actor, id, plan string, at time.Time) (limit.Tenant, error) {
 	var out limit.Tenant
 	at = time.UnixMilli(at.UnixMilli())
@@ -85,7 +85,7 @@ func (s *Store) SchedulePlan(ctx context.Context, actor, id, plan string, at tim
 	return out, nil
 }
 
-// UnschedulePlan implements policy.Store.
+// UnschedulePlan implements policystore.Store.
 func (s *Store) UnschedulePlan(ctx context.Context, actor, id string, at time.Time) (limit.Tenant, error) {
 	var out limit.Tenant
 	err := s.change(ctx, func(t *tx) error {
@@ -126,7 +126,7 @@ func (s *Store) UnschedulePlan(ctx context.Context, actor, id string, at time.Ti
 	return out, nil
 }
 
-// MakePlanChanges implements policy.Store.
+// MakePlanChanges implements policystore.Store.
 func (s *Store) MakePlanChanges(ctx context.Context) (failed []terms.PlanChange, err error) {
 	var due bool
 	if err := s.db.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM plan_changes WHERE failed = '' AND at_ms <= $1) OR EXISTS (SELECT 1 FROM override_edges WHERE at_ms <= $1)", s.now().UnixMilli()).Scan(&due); err != nil {

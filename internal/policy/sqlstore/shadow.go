@@ -10,7 +10,7 @@ import (
 	"github.com/f4ee788f/quota/internal/policy/policystore"
 )
 
-// SetShadow implements policy.Store.
+// SetShadow implements policystore.Store.
 func (s *Store) SetShadow(ctx context.Context, actor string, doc *policy.Document, dryRun bool) (policystore.Applied, error) {
 	var out policystore.Applied
 	err := s.change(ctx, func(t *tx) error {
@@ -68,7 +68,7 @@ func (s *Store) SetShadow(ctx context.Context, actor string, doc *policy.Documen
 	return out, nil
 }
 
-// ClearShadow implements policy.Store.
+// ClearShadow implements policystore.Store.
 func (s *Store) ClearShadow(ctx context.Context, actor string) (int64, error) {
 	was := int64(0)
 	err := s.change(ctx, func(t *tx) error {
@@ -84,7 +84,7 @@ func (s *Store) ClearShadow(ctx context.Context, actor string) (int64, error) {
 	return was, nil
 }
 
-// PromoteShadow implements policy.Store.
+// PromoteShadow implements policystore.Store.
 func (s *Store) PromoteShadow(ctx context.Context, actor string, version int64) (policystore.Applied, error) {
 	var out policystore.Applied
 	err := s.change(ctx, func(t *tx) error {
@@ -111,7 +111,7 @@ func (s *Store) PromoteShadow(ctx context.Context, actor string, version int64) 
 	return out, nil
 }
 
-// Shadows implements policy.Store.
+// Shadows implements policystore.Store.
 func (s *Store) Shadows(ctx context.Context) ([]int64, error) {
 	rows, err := s.db.QueryContext(ctx, "SELECT number FROM policy_versions WHERE shadow = 1 ORDER BY number")
 	return collect(rows, err, "read versions", func(n *int64, rows *sql.Rows) error { return rows.Scan(n) })

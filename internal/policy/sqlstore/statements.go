@@ -38,7 +38,7 @@ func statement(ctx context.Context, q querier, tenant, period string) (terms.Clo
 	return all[0], nil
 }
 
-// CloseStatement implements policy.Store.
+// CloseStatement implements policystore.Store.
 func (s *Store) CloseStatement(ctx context.Context, actor string, c terms.Closed, carried []billing.Carried, burns ...billing.Burn) (terms.Closed, error) {
 	err := s.change(ctx, func(t *tx) error {
 		tenant, err := t.one(ctx, c.Tenant)
@@ -106,19 +106,19 @@ func (s *Store) CloseStatement(ctx context.Context, actor string, c terms.Closed
 	return c, nil
 }
 
-// Statement implements policy.Store.
+// Statement implements policystore.Store.
 func (s *Store) Statement(ctx context.Context, tenant, period string) (terms.Closed, error) {
 	return statement(ctx, s.db, tenant, period)
 }
 
-// Statements implements policy.Store.
+// Statements implements policystore.Store.
 func (s *Store) Statements(ctx context.Context, tenant string, before int64, n int) ([]terms.Closed, error) {
 	rows, err := s.db.QueryContext(ctx, "SELECT "+closedColumns+` FROM statements
 		WHERE tenant = $1 AND (CAST($2 AS bigint) = 0 OR number < $2) ORDER BY number DESC LIMIT $3`, tenant, before, page(n))
 	return collect(rows, err, "read statements", func(c *terms.Closed, rows *sql.Rows) error { return scanClosed(c, rows) })
 }
 
-// plansBefore is policy.Closed.Plans.
+// plansBefore is terms.Closed.Plans.
 func (t *tx) plansBefore(ctx context.Context, tenant string, to int64) (n int64, err error) {
 	err = t.QueryRowContext(ctx, belowSQL+`SELECT (SELECT count(*) FROM subscriptions s WHERE s.from_ms <= $2 AND (s.tenant = $1 OR s.tenant IN (SELECT id FROM below)))
 		+ (SELECT count(*) FROM payers p WHERE p.from_s < $3 AND (p.tenant = $1 OR p.tenant IN (SELECT id FROM below)))`,

@@ -29,7 +29,7 @@ const (
 	Postgres
 )
 
-// Store is a policy.Store on a database that has the schema. It is safe for
+// Store is a policystore.Store on a database that has the schema. It is safe for
 // concurrent use, and holds no goroutine.
 type Store struct {
 	db     *sql.DB
@@ -53,7 +53,7 @@ func New(db *sql.DB, engine Engine, now func() time.Time) *Store {
 	return &Store{db: db, engine: engine, now: now}
 }
 
-// Heads implements policy.Store.
+// Heads implements policystore.Store.
 func (s *Store) Heads(ctx context.Context) (policystore.Heads, error) {
 	var h policystore.Heads
 	err := s.db.QueryRowContext(ctx, "SELECT version, tenants, switches, keys, shadow, coalesce((SELECT min(at_ms) FROM (SELECT at_ms FROM override_edges UNION ALL SELECT at_ms FROM plan_changes WHERE failed = '') AS due), 0) FROM policy_heads WHERE id = 1").
@@ -288,7 +288,7 @@ type unreadError string
 
 func (e unreadError) Error() string { return string(e) }
 
-// Switches implements policy.Store.
+// Switches implements policystore.Store.
 func (s *Store) Switches(ctx context.Context) (limit.Switches, error) {
 	return readSwitches(ctx, s.db)
 }
@@ -309,7 +309,7 @@ func readSwitches(ctx context.Context, q querier) (limit.Switches, error) {
 // maxRevision is what a double holds exactly: far beyond any time in milliseconds.
 const maxRevision = 1<<53 - 1
 
-// SetSwitches implements policy.Store. Denied tenants are stored in order, each once;
+// SetSwitches implements policystore.Store. Denied tenants are stored in order, each once;
 // they need not exist.
 func (s *Store) SetSwitches(ctx context.Context, actor string, sw limit.Switches) (limit.Switches, error) {
 	if sw.Mode > limit.ModeShadowAll || len(sw.Denied) > limit.MaxDenied {
@@ -362,7 +362,7 @@ func switchesJSON(s limit.Switches) any {
 	return map[string]any{"mode": s.Mode.String(), "denied": s.Denied}
 }
 
-// Audit implements policy.Store.
+// Audit implements policystore.Store.
 func (s *Store) Audit(ctx context.Context, q policystore.AuditQuery) ([]policystore.AuditRow, error) {
 	rows, err := s.db.QueryContext(ctx, `SELECT number, at_ms, actor, action, object, before, after FROM audit_log
 		WHERE (CAST($1 AS bigint) = 0 OR number < $1) AND (CAST($3 AS text) = '' OR actor = $3)
@@ -376,7 +376,7 @@ func (s *Store) Audit(ctx context.Context, q policystore.AuditQuery) ([]policyst
 	})
 }
 
-// Lead implements policy.Store.
+// Lead implements policystore.Store.
 func (s *Store) Lead(ctx context.Context, task, holder string, term time.Duration) (bool, error) {
 	now := s.now()
 	r, err := s.exec(ctx, `INSERT INTO leaders (task, holder, until_ms) VALUES ($1, $2, $3)
@@ -389,7 +389,7 @@ func (s *Store) Lead(ctx context.Context, task, holder string, term time.Duratio
 	return n == 1, unavailable("lead", err)
 }
 
-// Secret implements policy.Store.
+// Secret implements policystore.Store.
 func (s *Store) Secret(ctx context.Context, name string) ([]byte, error) {
 	made := make([]byte, 32)
 	_, _ = rand.Read(made) // it never fails

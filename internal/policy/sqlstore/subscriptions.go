@@ -74,7 +74,7 @@ func (t *tx) lastSubscriptions(ctx context.Context, ids []string) (map[string]in
 	return last, nil
 }
 
-// Subscriber implements policy.Store.
+// Subscriber implements policystore.Store.
 func (s *Store) Subscriber(ctx context.Context, tenant string) (terms.Subscriber, error) {
 	all, err := s.subscribers(ctx, []string{tenant})
 	if err != nil {
@@ -128,7 +128,7 @@ func (s *Store) subscribers(ctx context.Context, ids []string) (map[string]*term
 // standingIDs is how many tenants a statement of Standings is of.
 const standingIDs = 2_000
 
-// Standings implements policy.Store.
+// Standings implements policystore.Store.
 func (s *Store) Standings(ctx context.Context, tenants []string) ([]terms.Standing, error) {
 	out := make([]terms.Standing, 0, len(tenants))
 	for ids := range slices.Chunk(tenants, standingIDs) {

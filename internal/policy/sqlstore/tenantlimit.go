@@ -11,7 +11,7 @@ import (
 	"github.com/f4ee788f/quota/internal/policy/policystore"
 )
 
-// SetTenantLimit implements policy.Store.
+// SetTenantLimit implements policystore.Store.
 func (s *Store) SetTenantLimit(ctx context.Context, actor, id string, spec policy.LimitSpec, add bool) (policy.LimitChange, error) {
 	return s.changeOverrides(ctx, actor, "tenant.set-limit", id, spec.Name, func(all []policy.LimitSpec, plan *limit.Plan) ([]policy.LimitSpec, error) {
 		for i := range all {
@@ -28,7 +28,7 @@ func (s *Store) SetTenantLimit(ctx context.Context, actor, id string, spec polic
 	})
 }
 
-// UnsetTenantLimit implements policy.Store.
+// UnsetTenantLimit implements policystore.Store.
 func (s *Store) UnsetTenantLimit(ctx context.Context, actor, id, name string) (policy.LimitChange, error) {
 	return s.changeOverrides(ctx, actor, "tenant.unset-limit", id, name, func(all []policy.LimitSpec, _ *limit.Plan) ([]policy.LimitSpec, error) {
 		return slices.DeleteFunc(all, func(o policy.LimitSpec) bool { return o.Name == name }), nil

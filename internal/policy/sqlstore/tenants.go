@@ -24,8 +24,8 @@ type row struct {
 	Suspended        int64  // 0 or 1
 	Change           int64
 	Billing          string // policy.Billing.Text
-	Cap              string // policy.Cap.Text
-	Capped           string // policy.Capped.Text
+	Cap              string // terms.Cap.Text
+	Capped           string // terms.Capped.Text
 	Closed           int64  // Unix milliseconds; 0 while it is open
 }
 
@@ -187,7 +187,7 @@ func orNil(faulty policystore.FaultyTenants) error {
 	return faulty
 }
 
-// Tenants implements policy.Store.
+// Tenants implements policystore.Store.
 func (s *Store) Tenants(ctx context.Context, ids []string) ([]limit.Tenant, error) {
 	found, err := readTenants(ctx, s.db, ids)
 	if err != nil {
@@ -225,12 +225,12 @@ func (s *Store) list(ctx context.Context, query string, args ...any) ([]limit.Te
 	return tenants, orNil(faulty)
 }
 
-// TenantPage implements policy.Store.
+// TenantPage implements policystore.Store.
 func (s *Store) TenantPage(ctx context.Context, after string, n int) ([]limit.Tenant, error) {
 	return s.list(ctx, selectTenants+"WHERE id > $1 ORDER BY id LIMIT $2", after, page(n))
 }
 
-// TenantChanges implements policy.Store.
+// TenantChanges implements policystore.Store.
 func (s *Store) TenantChanges(ctx context.Context, after int64, n int) ([]limit.Tenant, int64, error) {
 	// Read before the tenants: what commits in between is told again, and nothing is missed.
 	h, err := s.Heads(ctx)
@@ -318,7 +318,7 @@ func (t *tx) checkLevels(ctx context.Context, id string) error {
 	return nil
 }
 
-// Parent implements policy.Store.
+// Parent implements policystore.Store.
 func (s *Store) Parent(ctx context.Context, id string) (is bool, err error) {
 	if err := s.db.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM tenants WHERE parent = $1)", id).Scan(&is); err != nil {
 		return false, unavailable("read children", err)
@@ -326,7 +326,7 @@ func (s *Store) Parent(ctx context.Context, id string) (is bool, err error) {
 	return is, nil
 }
 
-// CreateTenant implements policy.Store.
+// CreateTenant implements policystore.Store.
 func (s *Store) CreateTenant(ctx context.Context, actor, id, plan, parent string) (limit.Tenant, error) {
 	var out limit.Tenant
 	if !limit.ValidTenant(id) {
@@ -375,7 +375,7 @@ func (s *Store) CreateTenant(ctx context.Context, actor, id, plan, parent string
 	return out, nil
 }
 
-// SetTenantPlan implements policy.Store.
+// SetTenantPlan implements policystore.Store.
 func (s *Store) SetTenantPlan(ctx context.Context, actor, id, plan string) (limit.Tenant, error) {
 	var out limit.Tenant
 	err := s.change(ctx, func(t *tx) error {
@@ -409,7 +409,7 @@ func (s *Store) SetTenantPlan(ctx context.Context, actor, id, plan string) (limi
 	return out, nil
 }
 
-// SetSuspended implements policy.Store.
+// SetSuspended implements policystore.Store.
 func (s *Store) SetSuspended(ctx context.Context, actor, id string, suspended bool) (limit.Tenant, error) {
 	var out limit.Tenant
 	err := s.change(ctx, func(t *tx) error {

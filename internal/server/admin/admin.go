@@ -366,10 +366,7 @@ func (s *Service) ListAgents(ctx context.Context, req *quotav1.ListAgentsRequest
 
 // ListAudit pages through the audit log.
 func (s *Service) ListAudit(ctx context.Context, req *quotav1.ListAuditRequest) (*quotav1.ListAuditResponse, error) {
-	n := int(req.PageSize)
-	if n == 0 {
-		n = wire.DefaultPage
-	}
+	n := rpc.Page(req.PageSize)
 	rows, err := s.store.Audit(ctx, policystore.AuditQuery{Before: wire.PageNumber(req.PageToken), N: n, Actor: req.Actor, Action: req.Action, Object: req.Object})
 	if err != nil {
 		return nil, err

@@ -210,7 +210,7 @@ func (b *bringing) policy(ctx context.Context, number int64) (*limit.Policy, err
 	return b.policies[number], nil
 }
 
-// billedBy is a policy version that usage is billed by. Errors wrap policy.ErrNotFound without it, and fault.ErrInvalid
+// billedBy is a policy version that usage is billed by. Errors wrap policystore.ErrNotFound without it, and fault.ErrInvalid
 // where it was only tried beside another: its usage would vanish.
 func billedBy(ctx context.Context, store policystore.Store, number int64) (v policystore.Version, err error) {
 	if number < 1 { // 0 would be the one in force

@@ -124,7 +124,7 @@ func fill(m protoreflect.Message, tenant string) {
 		f := fields.Get(i)
 		switch {
 		case f.Kind() == protoreflect.StringKind && !f.IsList() && texts[f.Name()] != "":
-			if m.Descriptor().Name() == "BreakdownRequest" && f.Name() != "tenant" {
+			if m.Descriptor().Name() == "ListBreakdownRequest" && f.Name() != "tenant" {
 				continue
 			}
 			m.Set(f, protoreflect.ValueOfString(texts[f.Name()]))

@@ -20,7 +20,7 @@ const (
 	judgeWait    = 3 * time.Second
 	// judgeWidth is how many look-ups are under way at once, one of an agent at a time: whoever asks for more waits.
 	judgeWidth = 4
-	// An agent has judgeBurst look-ups at once and judgeRate a second: of one version, or of policy.MaxPage tenants.
+	// An agent has judgeBurst look-ups at once and judgeRate a second: of one version, or of policystore.MaxPage tenants.
 	// That is the largest report, of tenants that were never seen here, in one call.
 	judgeBurst = 80
 	judgeRate  = 10

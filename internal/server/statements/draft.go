@@ -24,7 +24,7 @@ type draft struct {
 	next     billing.Period // the tenant's to be closed next
 	number   int64          // of the next closed statement
 	billing  string         // policy.Billing.Text that the period is by
-	plans    int64          // policy.Closed.Plans
+	plans    int64          // terms.Closed.Plans
 	complete time.Time
 	lagging  []string
 	withheld []ledger.Withheld
@@ -93,7 +93,7 @@ func (s *Service) draft(ctx context.Context, tenant string, which func(*course, 
 	return d, nil
 }
 
-// plansBefore is policy.Closed.Plans.
+// plansBefore is terms.Closed.Plans.
 func plansBefore(sub *terms.Subscriber, home *terms.Household, to int64) (n int64) {
 	for _, of := range slices.Concat([]terms.Subscriber{*sub}, home.Members) {
 		for _, had := range of.Subscriptions {

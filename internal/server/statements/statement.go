@@ -102,10 +102,7 @@ func (s *Service) GetStatement(ctx context.Context, req *quotav1.GetStatementReq
 
 // ListStatements pages through a tenant's closed statements.
 func (s *Service) ListStatements(ctx context.Context, req *quotav1.ListStatementsRequest) (*quotav1.ListStatementsResponse, error) {
-	n := int(req.PageSize)
-	if n == 0 {
-		n = wire.DefaultPage
-	}
+	n := rpc.Page(req.PageSize)
 	list, err := s.policy.Statements(ctx, req.Tenant, wire.PageNumber(req.PageToken), n)
 	if err != nil {
 		return nil, err

@@ -2955,7 +2955,7 @@ const file_quota_v1_lease_proto_rawDesc = "" +
 	"\x0epolicy_version\x18\x03 \x01(\x03R\rpolicyVersion\x12-\n" +
 	"\brenewals\x18\x04 \x03(\v2\x11.quota.v1.RenewalR\brenewals\x12\x18\n" +
 	"\atenants\x18\x05 \x03(\tR\atenants\x12\x16\n" +
-	"\x06strain\x18\x06 \x01(\x05R\x06strain\"\xe0\x05\n" +
+	"\x06strain\x18\x06 \x01(\x05R\x06strain\"\xe6\x05\n" +
 	"\aRenewal\x12\x14\n" +
 	"\x05limit\x18\x01 \x01(\tR\x05limit\x12\x16\n" +
 	"\x06tenant\x18\x02 \x01(\tR\x06tenant\x12\x16\n" +
@@ -2989,11 +2989,11 @@ const file_quota_v1_lease_proto_rawDesc = "" +
 	"\x10KIND_UNSPECIFIED\x10\x00\x12\x0e\n" +
 	"\n" +
 	"KIND_LIMIT\x10\x01\x12\x10\n" +
-	"\fKIND_OVERAGE\x10\x02\"\x8b\x01\n" +
+	"\fKIND_OVERAGE\x10\x02J\x04\b\a\x10\b\"\x8b\x01\n" +
 	"\rRenewResponse\x12'\n" +
 	"\x06grants\x18\x01 \x03(\v2\x0f.quota.v1.GrantR\x06grants\x12*\n" +
 	"\atenants\x18\x02 \x03(\v2\x10.quota.v1.TenantR\atenants\x12%\n" +
-	"\x0epolicy_version\x18\x03 \x01(\x03R\rpolicyVersion\"\xab\x05\n" +
+	"\x0epolicy_version\x18\x03 \x01(\x03R\rpolicyVersion\"\xb1\x05\n" +
 	"\x05Grant\x12.\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x16.quota.v1.Grant.StatusR\x06status\x12\x16\n" +
 	"\x06number\x18\x02 \x01(\x03R\x06number\x12\x16\n" +
@@ -3022,7 +3022,7 @@ const file_quota_v1_lease_proto_rawDesc = "" +
 	"\x0eSTATUS_GRANTED\x10\x01\x12\x12\n" +
 	"\x0eSTATUS_UNKNOWN\x10\x02\x12\x10\n" +
 	"\fSTATUS_STALE\x10\x03\x12\x16\n" +
-	"\x12STATUS_UNAVAILABLE\x10\x04\"\xf5\x01\n" +
+	"\x12STATUS_UNAVAILABLE\x10\x04J\x04\b\f\x10\r\"\xf5\x01\n" +
 	"\x06Tenant\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
 	"\x06exists\x18\x02 \x01(\bR\x06exists\x12\x12\n" +

@@ -30,7 +30,8 @@ func scenarios(t *testing.T, open func(t *testing.T) lease.Store) {
 	})
 }
 
-// testdata finds the scenarios from the directory of the store that is tested, in this module or in another of the repository.
+// testdata finds the scenarios from the directory of the store that is tested, in this module or in another of the
+// repository.
 func testdata(t *testing.T) string {
 	const here = "internal/core/lease/leasetest/testdata"
 	at, err := filepath.Abs(".")

@@ -2,7 +2,7 @@ package load
 
 import "math/rand/v2"
 
-// sampleEvery is one of how many decisions is timed; the clock is read four times for it.
+// sampleEvery is one of how many decisions is timed; the clock is read twice for it.
 const sampleEvery = 1024
 
 // sampler says which of a worker's requests are timed: one of sampleEvery, at random, so that each place in a chunk

@@ -21,7 +21,7 @@ type request struct {
 	lasts int64 // of a limit of slots
 }
 
-// gateway is a process with an agent: its copies of the buckets, and what pkg/client
+// gateway is a process with an agent: its copies of the buckets, and what internal/core/session
 // has around them, under virtual time (loop.go).
 type gateway struct {
 	w     *world

@@ -5,7 +5,7 @@ import (
 	"github.com/f4ee788f/quota/internal/core/lease"
 )
 
-// What pkg/client's loop does with calls, with its figures.
+// What internal/core/session's loop does with calls, with its figures.
 const (
 	maxCalls     = 8
 	maxBatch     = 4096
@@ -123,7 +123,7 @@ func (p *loop) rouseAt(t int64) {
 	})
 }
 
-// step sends what is due, as loop.renewDue of pkg/client does.
+// step sends what is due, as Loop.renewDue of internal/core/session does.
 func (p *loop) step() {
 	now := p.g.w.now
 	for len(p.queue) > 0 || p.lost {

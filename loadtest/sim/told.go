@@ -3,7 +3,7 @@ package sim
 // noticed is how long servers take to notice that the store forgot: they look this often.
 const noticed = 250 * millisecond
 
-// What pkg/client has (anew.go): renewals that a loss asks for are spread over anewOver, and so much more for each.
+// What internal/core/session has (redeclare.go): renewals that a loss asks for are spread over anewOver, and so much more for each.
 const (
 	anewOver = 300 * millisecond
 	anewEach = 50

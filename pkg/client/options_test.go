@@ -662,3 +662,31 @@ func TestDenialsWhileTheServerIsAway(t *testing.T) {
 		shut(t, c)
 	})
 }
+
+// A limit on trial goes on counting after its bucket was dropped for want of use, while its tenant stays in use.
+func TestATrialOutlivesItsBucket(t *testing.T) {
+	shadow := limit.Limit{Name: "tried", Rate: perSecond(1), Burst: 10, Meter: "tried", Shadow: true, Match: []limit.Match{{Attribute: "endpoint", Patterns: []string{"rare"}}}}
+	bubble(t, plans(1, requests(1000, 1000), shadow), func(t *testing.T, s *fake) {
+		c := dial(t, s)
+		rarely := func() {
+			for range 5 {
+				c.Allow(t.Context(), tenant("a"), Endpoint("rare"))
+			}
+		}
+		rarely()
+		for range 60 {
+			time.Sleep(10 * time.Second)
+			c.Allow(t.Context(), tenant("a"))
+		}
+		rarely()
+		time.Sleep(time.Second)
+		var counted int64
+		for _, trial := range c.Counts().Trials {
+			counted += trial.Admitted + trial.WouldDeny
+		}
+		if counted != 10 {
+			t.Errorf("the limit on trial has counted %d units, want 10", counted)
+		}
+		shut(t, c)
+	})
+}

@@ -127,7 +127,7 @@ func (c *Client) tryOne(set *agent.Set, list *agent.List, i int, n int64, a []li
 		return
 	}
 	e := c.reg.Entry(list, i, a)
-	if e == nil {
+	if e == nil || e.Dead() {
 		var err error
 		if e, err = c.reg.Touch(set, list, i, a, c.now()); err != nil {
 			return // what is not counted here is counted nowhere

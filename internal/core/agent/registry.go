@@ -27,7 +27,6 @@ type Refusal uint8
 
 const (
 	NotRefused Refusal = iota
-	NoTenant           // the request names none, and no limit of the top level holds it
 	NoPlan
 	Suspended
 	Switched // by an operator
@@ -187,6 +186,7 @@ func (it *Item) append(dst []byte, attributes []limit.Attribute) []byte {
 
 // Close makes Touch fail, so that there are no other buckets than those there now.
 func (r *Registry) Close() {
+	r.known.Close()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.closed = true

@@ -13,6 +13,8 @@ const (
 	// knownEach how many for each bucket where that is more.
 	knownFloor = 16_384
 	knownEach  = 2
+	// ofSlots is a bit of Resolution.strictest: one of the limits is of slots.
+	ofSlots = 1 << 7
 )
 
 // Resolution is what a request came to: the limits that it meets in the order of asking, and their buckets. It is
@@ -20,10 +22,9 @@ const (
 type Resolution struct {
 	set       *Set
 	limits    uint8
-	strictest uint8
-	holds     uint8 // of which limits units are announced before they are taken: a bit each; see Item.Hold
-	inherited uint8 // likewise; see Item.Inherited
-	slots     bool
+	strictest uint8                 // and ofSlots
+	holds     uint8                 // of which limits units are announced before they are taken: a bit each; see Item.Hold
+	inherited uint8                 // likewise; see Item.Inherited
 	items     [knownLimits]uint8    // their places in the set
 	first     met                   // the first limit's bucket
 	more      *[knownLimits - 1]met // the others'; nil for none
@@ -47,10 +48,10 @@ func (r *Resolution) met(i int) *met {
 func (r *Resolution) Limits() int { return int(r.limits) }
 
 // Strictest returns which of them is the strictest.
-func (r *Resolution) Strictest() int { return int(r.strictest) }
+func (r *Resolution) Strictest() int { return int(r.strictest &^ ofSlots) }
 
 // Slots reports whether one of the limits is of slots.
-func (r *Resolution) Slots() bool { return r.slots }
+func (r *Resolution) Slots() bool { return r.strictest&ofSlots != 0 }
 
 // Item returns limit i.
 func (r *Resolution) Item(i int) *Item { return &r.set.Items[r.items[i]] }
@@ -128,7 +129,9 @@ func (r *Registry) Remember(k reqcache.Key, attributes []limit.Attribute, set *S
 		}
 		known.items[i] = uint8(place)
 		*known.met(i) = met{entries[i].Hot(), entries[i]}
-		known.slots = known.slots || it.Slots
+		if it.Slots {
+			known.strictest |= ofSlots
+		}
 		if it.Hold {
 			known.holds |= 1 << i
 		}

@@ -72,7 +72,7 @@ func (r *Registry) SweepInvented() {
 	var invented []*Tenant
 	r.tenants.each(func(t *Tenant) {
 		s := t.set.Load()
-		if t.known && !t.exists && !t.asking && r.rooted[t] == 0 && (s == nil || !s.holds()) {
+		if t.known && !t.exists && !t.asking && t.below == 0 && r.rooted[t] == 0 && (s == nil || !s.holds()) {
 			invented = append(invented, t)
 		}
 	})

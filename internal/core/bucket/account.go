@@ -45,7 +45,7 @@ func (b *Bucket) Standing() Account {
 	return b.standingLocked()
 }
 
-// standingLocked is Standing of a book that was folded.
+// standingLocked is Standing after it was folded.
 func (b *Bucket) standingLocked() Account {
 	if b.counting {
 		return Account{}

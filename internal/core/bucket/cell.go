@@ -30,7 +30,7 @@ type Hot struct {
 // What was admitted is right in it at every instant, so that a process may be killed between any two stores:
 // tokens counts in steps of Unit, and its low bit tells which of the two counts of what was
 // put in goes with it. Who puts in writes the other one first, and then both are exchanged by the one
-// compare-and-swap of tokens (commit). Of a bucket without a cell the book has what was put in.
+// compare-and-swap of tokens (commit). Of a bucket without a cell its stock has what was put in.
 type Cell struct {
 	Hot
 	// put is all units ever put into tokens, less those taken out unspent, by parity of tokens.

@@ -31,14 +31,13 @@ func (b *Bucket) setLineLocked(l Line) {
 	}
 }
 
-// Plan is what the owner of a bucket has to know to say when to look at it next, found with the book in hand once.
+// Plan is what the owner of a bucket has to know to say when to look at it next, found under the mutex once.
 type Plan struct {
-	Line    Line
-	due     int64
-	turn    int64 // when it is to be looked at whether or not it may be renewed
-	kept    int64 // when its lease is over if it is not renewed
-	Pressed bool  // as Bucket.Pressed
-	renews  bool  // what is due then is a renewal at the term's end, and not a look at demand; see Bucket.Soon
+	Line   Line
+	due    int64
+	turn   int64 // when it is to be looked at whether or not it may be renewed
+	kept   int64 // when its lease is over if it is not renewed
+	renews bool  // what is due then is a renewal at the term's end, and not a look at demand; see Bucket.Soon
 }
 
 // Plan returns it.
@@ -57,7 +56,7 @@ func (b *Bucket) Visit(now int64, lost bool) (served []*Waiter, late int64, p Pl
 }
 
 func (b *Bucket) planLocked(now int64) Plan {
-	p := Plan{Line: b.line, due: b.dueLocked(now), turn: b.turnTimeLocked(now), kept: Never, Pressed: b.impatientLocked()}
+	p := Plan{Line: b.line, due: b.dueLocked(now), turn: b.turnTimeLocked(now), kept: Never}
 	if !b.live || b.counting {
 		return p
 	}

@@ -9,7 +9,7 @@ import (
 )
 
 // BenchmarkRefill finds the cell empty of one of many buckets: their leases are of all sizes and ages, so that no two
-// books look alike, and they come in an order that memory does not have. Nothing is brought before, as Fetch does.
+// buckets look alike, and they come in an order that memory does not have.
 func BenchmarkRefill(b *testing.B) {
 	const buckets, asks = 1 << 14, 6
 	r := rand.New(rand.NewSource(1))

@@ -36,14 +36,6 @@ func (c *counter) CompareAndSwap(old, new int64) bool {
 	return true
 }
 
-func (c *counter) Swap(new int64) int64 {
-	step(nil)
-	old := c.v
-	c.v = new
-	saw(old)
-	return old
-}
-
 func (f *flag) Load() int32 { step(nil); saw(int64(f.v)); return f.v }
 
 func (f *flag) Store(v int32) { step(nil); f.v = v }

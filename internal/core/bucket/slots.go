@@ -188,10 +188,3 @@ func (b *Bucket) ungatherLocked() {
 		}
 	}
 }
-
-// Busy reports whether requests have slots, so that the lease has to go on.
-func (b *Bucket) Busy() bool {
-	b.mu.Lock()
-	defer b.leave()
-	return b.slots && b.stock.inUse() > 0
-}

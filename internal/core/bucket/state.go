@@ -6,7 +6,6 @@ type State struct {
 	Remaining int64 // in the whole bucket, as the server last told, less what was spent here since
 	ResetIn   int64 // microseconds until it is full or its window turns
 	Live      bool
-	Expires   int64
 	Trickle   int64
 	Waiting   int64 // units that requests wait for
 	InUse     int64 // slots that requests have
@@ -18,7 +17,7 @@ func (b *Bucket) State(now int64) State {
 	defer b.leave()
 	s := State{
 		Tokens: b.stock.units() + b.aside(), Remaining: b.leftLocked(now),
-		Live: b.live, Expires: b.expires, Trickle: b.trickle, Waiting: b.waitingLocked(),
+		Live: b.live, Trickle: b.trickle, Waiting: b.waitingLocked(),
 	}
 	s.ResetIn = b.resetInLocked(now, s.Remaining)
 	if b.slots {

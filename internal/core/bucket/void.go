@@ -10,7 +10,7 @@ import (
 // could be full after that would come on top of a full one.
 
 // void is how much of a lease found no room, in quarters of a unit, times mostFound; and beside that, less than mostFound, how much did find some when
-// some last found none, in eighths of what is in the cell at a time. It is one number, for there are millions of books (pack.go).
+// some last found none, in eighths of what is in the cell at a time. It is one number, for there are millions of buckets.
 type void int64
 
 const (

@@ -25,9 +25,11 @@ const (
 type Cache[V any] struct {
 	table   atomic.Pointer[table[V]]
 	growing atomic.Bool
+	grows   sync.WaitGroup
 
 	mu     sync.Mutex // of writers; whoever decides a request only tries it
 	shapes map[string]*shape
+	closed bool
 }
 
 // table is replaced when it is full, or much too large. A slot's key and what it points to are written one after the other: a
@@ -107,6 +109,9 @@ func (c *Cache[V]) Put(k Key, attributes []limit.Attribute, v V, most int) {
 		return
 	}
 	defer c.mu.Unlock()
+	if c.closed {
+		return
+	}
 	s := c.shapeOf(attributes)
 	if s == nil {
 		return
@@ -115,13 +120,21 @@ func (c *Cache[V]) Put(k Key, attributes []limit.Attribute, v V, most int) {
 	n := &known[V]{shape: s, value: v}
 	n.says(attributes)
 	if t.put(k, n, t.count < most) && 2*t.count > len(t.slots)-window && c.growing.CompareAndSwap(false, true) {
-		go func() {
+		c.grows.Go(func() {
 			defer c.growing.Store(false)
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			c.resize(2 * (len(t.slots) - window))
-		}()
+		})
 	}
+}
+
+// Close ends remembering, and returns when no growth is under way.
+func (c *Cache[V]) Close() {
+	c.mu.Lock()
+	c.closed = true
+	c.mu.Unlock()
+	c.grows.Wait()
 }
 
 // put takes the slot of the same request, a free one if there is room for more, or that of one that was not used for long;

@@ -278,3 +278,19 @@ func TestNobodyWaitsForAWriter(t *testing.T) {
 	}
 	c.mu.Unlock()
 }
+
+// A cache that is closed remembers nothing more, and nothing of it goes on.
+func TestAClosedCacheGrowsNoMore(t *testing.T) {
+	c := New[int]()
+	for i := range leastSlots {
+		put(c, request("user", fmt.Sprint(i)), i+1)
+	}
+	c.Close()
+	if c.growing.Load() {
+		t.Error("it grows after it was closed")
+	}
+	a := request("user", "late")
+	if put(c, a, 1); is(c, a) != 0 {
+		t.Error("a request is remembered after the cache was closed")
+	}
+}

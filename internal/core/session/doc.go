@@ -5,5 +5,5 @@
 // came back. Without a journal a crash loses at most the usage admitted since the last report.
 //
 // Read session.go first, which is what deciders call, then loop.go. What is renewed and when is in due.go, what comes of
-// it in calls.go, and how many renewals may be under way in window.go; settle.go has usage, end.go the end.
+// it in calls.go, and how many renewals may be under way in window.go; usage.go collects and reports usage, settle.go settles it; end.go has the end.
 package session

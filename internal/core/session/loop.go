@@ -21,11 +21,11 @@ const (
 	maxAsk       = 1024    // tenants of a call
 	nearby       = 100_000 // µs from now within which renewals are looked for that may go with one that is due
 	maxNear      = 1024    // that are looked at there
-	minGather    = 1_000   // µs; see loop.gather
+	minGather    = 1_000   // µs; see Loop.gather
 	maxGather    = 100_000
 	refusedEvery = 10 * time.Second       // between logs of renewals that break a bound
 	lookEvery    = 5_000                  // µs between looks at what is due while nothing is sent
-	minPatience  = 250 * time.Millisecond // of a Renew call, however quick the ones before were; see loop.patience
+	minPatience  = 250 * time.Millisecond // of a Renew call, however quick the ones before were; see Loop.patience
 	lostAfter    = 400 * time.Millisecond // of failing calls, and nobody waits for the server any more
 	firstRetry   = 20 * time.Millisecond
 	lastRetry    = time.Second

@@ -244,14 +244,13 @@ type OutboxState struct {
 	Settled                  int64
 	AsideReports, AsideUnits int64
 	Through                  int64 // all usage before this is acknowledged, Unix milliseconds
-	Closed                   bool  // the last report is frozen
 }
 
 // State returns a snapshot.
 func (o *Outbox) State() OutboxState {
 	s := OutboxState{
 		Epoch: o.epoch, Reports: len(o.reports), Units: o.Usage.Units(), Settled: o.settled,
-		AsideReports: o.asideReports, AsideUnits: o.asideUnits, Through: o.acknowledged, Closed: o.closed && !o.turning,
+		AsideReports: o.asideReports, AsideUnits: o.asideUnits, Through: o.acknowledged,
 	}
 	for i := range o.reports {
 		s.Units += o.reports[i].After - o.reports[i].Before

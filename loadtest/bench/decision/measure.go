@@ -70,7 +70,7 @@ func measure(cores, rounds int, all []candidate) []figure {
 			took := max(together(cores, size, c.do), time.Microsecond)
 			size = max(min(int(float64(size)*float64(turn)/float64(took)), 4*size), 256)
 		}
-		n[i] = size &^ (8*cores - 1) // eight at a time
+		n[i] = size &^ (8*cores - 1) // atomicAdd goes eight at a time
 	}
 	took := make([][]float64, len(all))
 	figures := make([]figure, len(all))

@@ -88,7 +88,7 @@ type Stats struct {
 	// Requests denied, or admitted, without an answer: Unknown while the agent was away or when the connection
 	// broke, Deadlined because it did not come in time, Overloaded because too many waited.
 	Unknown, Deadlined, Overloaded int64
-	// Unaccounted is units admitted that no ledger will ever show: client.client.FailOpen.
+	// Unaccounted is units admitted that no ledger will ever show: client.FailOpen.
 	Unaccounted int64
 	Away        bool   // the agent is out of contact
 	Unreachable string // why; empty while it is there
@@ -110,10 +110,13 @@ type question struct {
 // without it: it fails only for invalid addresses and options. ctx bounds the wait, not the client's life. Close must be called.
 func Dial(ctx context.Context, to string, opts ...Option) (*Client, error) {
 	cfg := config{
-		firstWait: client.DefaultFirstWait, maxWait: client.DefaultMaxWait, maxWaiting: client.DefaultMaxWaiting, logger: connect.Logger(),
+		firstWait: client.DefaultFirstWait, maxWait: client.DefaultMaxWait, maxWaiting: client.DefaultMaxWaiting,
 	}
 	for _, o := range opts {
 		o(&cfg)
+	}
+	if cfg.logger == nil {
+		cfg.logger = connect.Logger()
 	}
 	if cfg.maxWait <= 0 || cfg.firstWait < 0 || cfg.maxWaiting < 0 || cfg.failure > client.FailOpen {
 		return nil, fmt.Errorf("%w: a wait, a number of requests or a failure mode is out of range", client.ErrOption)
@@ -191,7 +194,7 @@ func (t *Client) Allow(ctx context.Context, attributes ...client.Attribute) clie
 	return t.AllowN(ctx, 1, attributes...)
 }
 
-// AllowN has the agent decide a request that costs n units; see Client.AllowN. It waits no longer than ctx and
+// AllowN has the agent decide a request that costs n units; see client.Client.AllowN. It waits no longer than ctx and
 // WithMaxWait. The attributes are at most 32, and not kept.
 func (t *Client) AllowN(ctx context.Context, n int64, attributes ...client.Attribute) client.Decision {
 	a := own(attributes)

@@ -84,3 +84,14 @@ func TestDialRefusesBadAddresses(t *testing.T) {
 		}
 	}
 }
+
+// No logger is the default one, as of a full client.
+func TestNoLogger(t *testing.T) {
+	c, err := Dial(t.Context(), "unix:"+t.TempDir()+"/none.sock", WithLogger(nil), WithFirstWait(0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+}

@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"io"
-	"math/rand/v2"
 	"runtime"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/f4ee788f/quota/internal/core/ask"
+	"github.com/f4ee788f/quota/internal/core/retry"
 	"github.com/f4ee788f/quota/pkg/client"
 )
 
@@ -33,7 +33,7 @@ func (t *Client) run(ctx context.Context) {
 			continue
 		}
 		fails++
-		pause := time.NewTimer(redialIn(fails))
+		pause := time.NewTimer(retry.In(fails, firstRedial, lastRedial))
 		select {
 		case <-pause.C:
 		case <-ctx.Done():
@@ -41,12 +41,6 @@ func (t *Client) run(ctx context.Context) {
 		}
 	}
 	t.lose(false, context.Canceled)
-}
-
-// redialIn is how long to stay away after so many failures, with chance, so that not all come back at once.
-func redialIn(fails int) time.Duration {
-	d := min(firstRedial<<min(fails-1, 10), lastRedial)
-	return d/2 + rand.N(d/2)
 }
 
 // talk holds one stream until it ends. It reports whether the agent said anything: to some streams that it

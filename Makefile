@@ -44,6 +44,17 @@ sim: ## the simulation, against one ideal limiter; writes loadtest/sim/report an
 	$(BUILDING)
 	@$(GO) run ./loadtest/sim/cmd/sim $(ARGS)
 
+.PHONY: seeds
+seeds: ## windows, logs, strict limits and outages in the simulation, from SEEDS=n seeds (20: some ten minutes): none above its bound
+	@mkdir -p bin
+	$(BUILDING)
+	@$(GO) build -o bin/sim ./loadtest/sim/cmd/sim
+	@for seed in $$(seq $(or $(SEEDS),20)); do for section in Windows Sliding Strict Outages; do \
+	  line=$$(bin/sim -only $$section -seed $$seed | tail -n 1) || true; \
+	  echo "seed $$seed, $$section: $$line"; \
+	  [[ $$line == *' ok '*' over_bound=0' ]]; \
+	done; done
+
 .PHONY: chaos
 chaos: ## real processes, faults from SEED=n, then the ledger held to the gateways' own counts
 	$(BUILDING)
@@ -84,8 +95,8 @@ bench-renewal: ## a renewal on the server, and the Redis store beside bare EVALS
 	$(GO) test -run '^$$' -bench BenchmarkBesideBare -benchtime 50x -count 3 $(ARGS) ./internal/lease/redisstore
 	$(GO) test -run '^$$' -bench BenchmarkCrowd -short -benchtime 150x -count 3 $(ARGS) ./internal/lease/redisstore
 
-# Five million decisions a second for a minute, of five and a half that are asked for: a loop without reserve makes less than it is asked
-# for in some seconds. 100 gateways, 10,000 tenants, a fifth of them beyond their limit.
+# Five million decisions a second for a minute; five and a half are asked for, because a loop without reserve falls short
+# in some seconds. 100 gateways, 10,000 tenants, a fifth of them beyond their limit.
 HEADLINE = --gateways 100 --tenants 10000 --distribution zipf --rate 5500000 --saturated 20 --burst 120s --cold 50 --changes 2s \
   --warm 60s --duration 60s --report-interval 30s
 

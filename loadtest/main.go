@@ -34,7 +34,7 @@ import (
 // errLedger means that the ledger is not what was admitted.
 var errLedger = errors.New("the ledger differs from what was admitted")
 
-// given is the word for the engines of a server that ran already.
+// given is the word for the engines of a server that was running already.
 const given = "given"
 
 // errUsage means that the flags were not understood; flag has said so already.
@@ -76,6 +76,7 @@ func runLoad(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	var server, adminKey, engines, file, page string
 	var metrics, redis, postgres string
 	var apply, showVersion, journal bool
+	var journals string
 	var fold time.Duration
 	f := flag.NewFlagSet("loadtest", flag.ContinueOnError)
 	f.SetOutput(stderr)
@@ -87,29 +88,30 @@ func runLoad(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	f.IntVar(&c.Gateways, "gateways", 4, "gateways, each a client of its own")
 	f.IntVar(&c.Tenants, "tenants", 100, "tenants that ask")
 	f.DurationVar(&c.Duration, "duration", 10*time.Second, "how long to measure")
-	f.DurationVar(&c.Warm, "warm", 2*time.Second, "how long to load before that while leases are new, at most")
+	f.DurationVar(&c.Warm, "warm", 2*time.Second, "how long at most to load before measuring, while leases are new")
 	f.Int64Var(&c.Rate, "rate", 0, "decisions a second of all gateways; 0 for as many as possible")
 	f.StringVar(&c.Shape, "distribution", load.Uniform, "how requests spread over tenants: uniform or zipf")
 	f.IntVar(&c.Limits, "limits", 1, "limits that each request meets")
 	f.IntVar(&c.Saturated, "saturated", 0, "size the limits to --rate, so that this percentage of the tenants asks for 1.5 to 3 times its limit; 0 for limits of their own")
-	f.DurationVar(&c.Burst, "burst", 10*time.Second, "of limits that are sized: so much of the rate may pile up")
+	f.DurationVar(&c.Burst, "burst", 10*time.Second, "burst of sized limits, as a time at their rate")
 	f.IntVar(&c.Cold, "cold", 0, "requests a second of tenants that were never seen before")
 	f.DurationVar(&c.Changes, "changes", 0, "how often a tenant's plan changes, of a load with --saturated; 0 for never")
-	f.DurationVar(&c.Report, "report-interval", 0, "of the gateways; 0 for the client's own")
-	f.Uint64Var(&c.Seed, "seed", 1, "of the requests' order")
-	f.BoolVar(&journal, "journal", true, "each gateway has a journal, in a temporary directory, so that a crash loses nothing")
+	f.DurationVar(&c.Report, "report-interval", 0, "how often a gateway reports usage; 0 for the client's default")
+	f.Uint64Var(&c.Seed, "seed", 1, "seed of the requests' order")
+	f.BoolVar(&journal, "journal", true, "each gateway has a journal, so that a crash loses nothing")
+	f.StringVar(&journals, "journal-dir", memory(), "directory that journals are made in; all gateways share its disk, so by default one in memory where there is one")
 	f.BoolVar(&c.Touch, "touch", true, "each tenant asks once at each gateway before anything is measured")
 	f.IntVar(&c.Workers, "workers", 0, "goroutines that ask; 0 for 64 for each gateway")
 	f.StringVar(&server, "server", "", "a quota server, HOST:PORT, several with commas between; empty starts one")
 	f.StringVar(&c.Key, "key", "", "agent key for --server, bound to no agent id")
 	f.StringVar(&adminKey, "admin-key", "", "key for --server that may read usage, and with --apply change the policy")
 	f.BoolVar(&apply, "apply", false, "apply the load's own policy to --server, in place of the one in force")
-	f.StringVar(&metrics, "metrics", "", "where --server tells its metrics, HOST:PORT, several with commas between: renewals and its processor's time are read there")
-	f.StringVar(&redis, "redis", "", "the nodes of --server's lease store, HOST:PORT with commas between: commands and their processor's time are read there")
+	f.StringVar(&metrics, "metrics", "", "address of --server's metrics, HOST:PORT, several with commas between; renewals and processor time are read there")
+	f.StringVar(&redis, "redis", "", "nodes of --server's lease store, HOST:PORT with commas between; commands and their processor time are read there")
 	f.StringVar(&postgres, "postgres", "", "URL of --server's ledger: report rows are counted there")
-	f.StringVar(&c.Prefix, "tenant-prefix", load.Prefix, "what the tenants' ids begin with: loads beside each other on one server have tenants of their own")
-	f.StringVar(&engines, "engines", stack.Auto, "of a server that is started: real (Redis Cluster, Postgres), memory (in process, SQLite), or auto: real where they are installed")
-	f.DurationVar(&fold, "fold-interval", 0, "of a server that is started: how often it folds reports into the ledger's blocks; 0 for the server's own")
+	f.StringVar(&c.Prefix, "tenant-prefix", load.Prefix, "prefix of the tenants' ids, which differs between loads that share a server")
+	f.StringVar(&engines, "engines", stack.Auto, "engines of a started server: real (Redis Cluster, Postgres), memory (in process, SQLite), or auto: real if they are installed")
+	f.DurationVar(&fold, "fold-interval", 0, "how often a started server folds reports into the ledger's blocks; 0 for the server's default")
 	f.StringVar(&file, "json", "", "file to write the result to")
 	f.StringVar(&page, "html", "", "file to write a page with charts over time to")
 	f.StringVar(&c.Profile, "profile", "", "directory to write processor profiles of this process to, of the first leases and of what is measured")
@@ -136,7 +138,8 @@ func runLoad(ctx context.Context, args []string, stdout, stderr io.Writer) error
 		fmt.Fprintf(stderr, "loadtest: %v\n", err)
 		return errUsage
 	}
-	// Live buckets are many small objects: collecting them as often as Go does by itself would take more than deciding.
+	// Live buckets are many small objects. Collecting them as often as Go does by itself would take more time than
+	// deciding.
 	debug.SetGCPercent(collectAt)
 	go hugepages.Follow(ctx)
 	plans, err := load.NewPlans(c)
@@ -194,7 +197,7 @@ func runLoad(ctx context.Context, args []string, stdout, stderr io.Writer) error
 		c.SetPlan = func(ctx context.Context, tenant, plan string) error { return stack.SetPlan(ctx, conn, tenant, plan) }
 	}
 	if journal {
-		if c.Journals, err = os.MkdirTemp("", "loadtest-journals-"); err != nil {
+		if c.Journals, err = os.MkdirTemp(journals, "loadtest-journals-"); err != nil {
 			return err
 		}
 		defer func() { _ = os.RemoveAll(c.Journals) }() // all of it is settled
@@ -224,7 +227,7 @@ func beside(name string) string {
 	return path
 }
 
-// loadAverage is the machine's, of the last minute; empty where it is not to be had.
+// loadAverage is the machine's load over the last minute; empty if it is not available.
 func loadAverage() string {
 	b, err := os.ReadFile("/proc/loadavg")
 	if err != nil {
@@ -242,7 +245,8 @@ func list(s string) []string {
 	return strings.Split(s, ",")
 }
 
-// observe puts together what the parts have done; two may ask at a time. What does not run below this process tells its processor's time itself.
+// observe adds up what the parts have done; two callers may ask at a time. A part that does not run below this process
+// tells its processor time itself.
 func observe(o *stack.Observer, apart bool) func(ctx context.Context) (load.Observation, error) {
 	var mu sync.Mutex
 	return func(ctx context.Context) (seen load.Observation, err error) {
@@ -274,8 +278,8 @@ func observe(o *stack.Observer, apart bool) func(ctx context.Context) (load.Obse
 	}
 }
 
-// together refuses flags that would say nothing, or wrong: those of a given server without one,
-// engines where none are started, and limits that are sized for a server that has others.
+// together refuses flags that would have no effect, or a wrong one. They are flags of a given server without one,
+// engines where none are started, and limits sized for a server that has others.
 func together(f *flag.FlagSet, server string, apply bool, saturated int) error {
 	var faults []error
 	f.Visit(func(set *flag.Flag) {
@@ -301,7 +305,7 @@ func together(f *flag.FlagSet, server string, apply bool, saturated int) error {
 	return errors.Join(faults...)
 }
 
-// writable tells before the load, and not after it, that its result has no place.
+// writable reports before the load, and not after it, that its result cannot be written.
 func writable(name, file string) error {
 	if file == "" {
 		return nil
@@ -319,8 +323,8 @@ func writable(name, file string) error {
 	return nil
 }
 
-// held runs the load and holds the ledger to it. What a given server's ledger had before is
-// taken off, so that a second run against it can be right too.
+// held runs the load and holds the ledger to it. Units that a given server's ledger had before are subtracted, so that
+// a second run against it can be right too.
 func held(ctx context.Context, c load.Config, plans *load.Plans, conn grpc.ClientConnInterface, engines string) (*load.Result, error) {
 	before := make(map[string]int64)
 	if engines == given {
@@ -355,7 +359,7 @@ func held(ctx context.Context, c load.Config, plans *load.Plans, conn grpc.Clien
 	return result, nil
 }
 
-// report tells of a result, and fails where the ledger is not what was admitted.
+// report prints a result, and fails if the ledger is not what was admitted.
 func report(result *load.Result, file, page string, stdout io.Writer) error {
 	fmt.Fprintln(stdout)
 	if err := result.WriteTable(stdout); err != nil {
@@ -375,4 +379,13 @@ func report(result *load.Result, file, page string, stdout io.Writer) error {
 		return errLedger
 	}
 	return nil
+}
+
+// memory returns a directory that is in memory; the one for temporary files where the machine has none.
+func memory() string {
+	const shared = "/dev/shm"
+	if info, err := os.Stat(shared); err == nil && info.IsDir() {
+		return shared
+	}
+	return os.TempDir()
 }

@@ -1,7 +1,6 @@
-// Package migrations holds the schema of both engines as numbered SQL, and applies
-// it. Migrations only go forward and are never edited once landed. Numbers below
-// 0100 are the ledger's, those from 0101 on policy's, tenants' and keys'; each file
-// grants quota_app what it needs. Files may land out of order between the ranges.
+// Package migrations holds the schema of both engines as numbered SQL, and applies it. Migrations only go forward and
+// are never edited once landed. Numbers below 0100 are the ledger's. Those from 0101 on are for policy, tenants and
+// keys. Each file grants quota_app what it needs. Files may land out of order between the ranges.
 //
 // Each migration is one transaction: a crash leaves all of it or nothing.
 package migrations
@@ -25,8 +24,8 @@ import (
 //go:embed postgres/*.sql sqlite/*.sql
 var files embed.FS
 
-// The two roles of the database. The owner owns all and cannot log in: whoever
-// migrates acts as it. The app role owns nothing.
+// The two roles of the database. The owner owns everything and cannot log in; the user that migrates acts as it. The
+// app role owns nothing.
 const (
 	OwnerRole = "quota_owner"
 	AppRole   = "quota_app"
@@ -45,21 +44,19 @@ type postgresOptions struct {
 	password string
 }
 
-// AppPassword lets quota_app log in with the password. Without it the role's login
-// stays as it is; a new role may log in, by whatever the server asks for besides
-// passwords.
+// AppPassword lets quota_app log in with the password. Without it the role's login stays as it is. A new role may then
+// log in by the server's other methods of authentication.
 func AppPassword(password string) Option {
 	return func(o *postgresOptions) { o.password = password }
 }
 
-// Postgres brings the schema up to date, with the owner's URL: of a superuser, of a
-// role that may create roles and owns the database, or of a member of quota_owner
-// where both roles are there. The schema is the first of the URL's search_path,
-// or public; it is made if missing. Servers that start together wait for one
-// another, for as long as ctx allows.
+// Postgres brings the schema up to date, with the owner's URL. Its user is a superuser, or a role that may create roles
+// and owns the database. Where both roles are there, a member of quota_owner suffices. The schema is the first of the
+// URL's search_path, or public; it is made if missing. Servers that start together wait for one another, for as long as
+// ctx allows.
 //
-// The lock is ours, not goose's session locker, because the roles, which belong to
-// the whole server, have to be made under it as well.
+// The lock is ours, not goose's session locker. The roles belong to the whole server, and have to be made under it as
+// well.
 func Postgres(ctx context.Context, ownerURL string, options ...Option) (err error) {
 	var o postgresOptions
 	for _, set := range options {
@@ -81,8 +78,8 @@ func Postgres(ctx context.Context, ownerURL string, options ...Option) (err erro
 	if err := prepare(ctx, conn, schema, o); err != nil {
 		return fmt.Errorf("migrations: %w", err)
 	}
-	// All reports that are to be settled queue behind a statement that waits for a table,
-	// as for a backup that reads it.
+	// Reports that wait to be settled queue behind a statement that waits for a table, such as during a backup that
+	// reads it.
 	config.RuntimeParams["lock_timeout"] = lockTimeout
 	db := asOwner(config, schema)
 	defer func() { err = errors.Join(err, db.Close()) }()
@@ -93,9 +90,8 @@ func Postgres(ctx context.Context, ownerURL string, options ...Option) (err erro
 	return err
 }
 
-// Owner returns connections to a database that has the schema, which act as its owner:
-// with the URL of a superuser, or of a member of quota_owner. It fails only where the
-// URL cannot be read.
+// Owner returns connections to a database that has the schema, which act as its owner. The URL is of a superuser, or of
+// a member of quota_owner. It fails only where the URL cannot be read.
 func Owner(ownerURL string) (*sql.DB, error) {
 	config, err := pgx.ParseConfig(ownerURL)
 	if err != nil {
@@ -106,7 +102,7 @@ func Owner(ownerURL string) (*sql.DB, error) {
 
 func asOwner(config *pgx.ConnConfig, schema string) *sql.DB {
 	be := func(ctx context.Context, c *pgx.Conn) error {
-		// Only this schema: functions keep the path that they are made with.
+		// The path holds only this schema, because functions keep the path that they are made with.
 		path := pgx.Identifier{schema}.Sanitize() + ", pg_temp"
 		_, err := c.Exec(ctx, "SET ROLE "+OwnerRole+"; SET search_path TO "+path)
 		return err
@@ -119,8 +115,8 @@ func SQLite(ctx context.Context, db *sql.DB) error {
 	return up(ctx, goose.DialectSQLite3, db, "sqlite")
 }
 
-// up hands goose each file as one text, which the database takes apart. Goose's own parser has megabytes of memory for
-// every line: with the race detector it took longer than all that a test of a ledger does.
+// up hands goose each file as one text, which the database takes apart. Goose's own parser uses megabytes of memory for
+// every line. With the race detector it took longer than everything else that a test of a ledger does.
 func up(ctx context.Context, dialect goose.Dialect, db *sql.DB, dir string) error {
 	names, err := fs.Glob(files, dir+"/*.sql")
 	if err != nil {
@@ -182,7 +178,7 @@ func prepare(ctx context.Context, conn *pgx.Conn, schema string, o postgresOptio
 			return fmt.Errorf("set the password of %s: %w", AppRole, err)
 		}
 	}
-	// From Postgres 16 on, who makes a role is a member that may not act as it yet.
+	// From Postgres 16 on, the user that makes a role is a member that may not act as it yet.
 	var member, exists, super bool
 	var encoding string
 	err := conn.QueryRow(ctx, `SELECT pg_has_role(current_user, $1,
@@ -194,7 +190,7 @@ func prepare(ctx context.Context, conn *pgx.Conn, schema string, o postgresOptio
 		return err
 	}
 	if encoding != "UTF8" {
-		// A tenant's name that it cannot hold would stop the fold for ever.
+		// A tenant's name that the encoding cannot hold would stop the fold for ever.
 		return fmt.Errorf("the database's encoding is %s; it must be UTF8", encoding)
 	}
 	if !member && !super {
@@ -208,7 +204,7 @@ func prepare(ctx context.Context, conn *pgx.Conn, schema string, o postgresOptio
 			return fmt.Errorf("create schema %s: %w", schema, err)
 		}
 	}
-	// Without the right to grant these only warn; what matters is what holds then.
+	// Without the right to grant, these statements only warn; the check below decides.
 	for _, grant := range []string{
 		"REVOKE CREATE ON SCHEMA " + name + " FROM PUBLIC", // Postgres 14 still gives it on public
 		"GRANT USAGE, CREATE ON SCHEMA " + name + " TO " + OwnerRole,
@@ -230,8 +226,8 @@ func prepare(ctx context.Context, conn *pgx.Conn, schema string, o postgresOptio
 	return nil
 }
 
-// again executes a statement that may meet another database's migrations: roles
-// belong to the server, and concurrent changes of one fail instead of waiting.
+// again executes a statement that may collide with another database's migrations. Roles belong to the server, and
+// concurrent changes of one fail instead of waiting.
 func again(ctx context.Context, conn *pgx.Conn, statement string) error {
 	for attempt := 0; ; attempt++ {
 		_, err := conn.Exec(ctx, statement)

@@ -26,7 +26,7 @@ import (
 // maxJournalMB is a tebibyte.
 const maxJournalMB = 1 << 20
 
-// config is what the flags, the environment and the file say.
+// config is the values of the flags, the environment and the file.
 type config struct {
 	server     string
 	key        string
@@ -56,8 +56,8 @@ type config struct {
 	version    bool
 }
 
-// list is a flag that may be repeated. In one word, as in the environment, its
-// values are separated by semicolons, for a comma separates an attribute's sources.
+// list is a flag that may be repeated. In one word, as in the environment, semicolons separate its values, because
+// commas separate an attribute's sources.
 type list []string
 
 func (l *list) String() string { return strings.Join(*l, "; ") }
@@ -80,7 +80,7 @@ func parse(args []string, w io.Writer) (config, error) {
 	f.Usage = func() {}
 	f.StringVar(&c.server, "server", "127.0.0.1:7600", "gRPC `ADDRESSES` of quota servers: HOST:PORT, several with commas between, or unix:PATH")
 	f.StringVar(&c.key, "key", "", "the agent's `KEY`, sent as a bearer token; better given as the variable, out of the process list; none for an open server")
-	f.StringVar(&c.agentID, "agent-id", "", "stable `NAME` of this agent, never used by two at once; made of the host's name and the addresses of the doors if not given")
+	f.StringVar(&c.agentID, "agent-id", "", "stable `NAME` of this agent, never used by two at once. If not given, it is made of the host's name and the addresses of the doors")
 	f.StringVar(&c.httpAddr, "http-addr", "127.0.0.1:7610", "where /check, /healthz, /readyz and /metrics are served: an `ADDRESS` HOST:PORT or unix:PATH; empty for nowhere")
 	f.StringVar(&c.grpcAddr, "grpc-addr", "127.0.0.1:7611", "where Envoy's rate limit service and thin clients are served: an `ADDRESS` HOST:PORT or unix:PATH; empty for nowhere")
 	f.StringVar(&c.tlsCA, "tls-ca", "", "`FILE` of authorities (PEM) that the servers' certificate must come from; implies TLS")
@@ -90,18 +90,18 @@ func parse(args []string, w io.Writer) (config, error) {
 	f.Var(&c.attributes, "attribute", "an attribute of a check and where it comes from, `NAME=SOURCE`; may be repeated (default "+strings.Join(doors.DefaultAttributes(), "; ")+")")
 	f.Var(&c.require, "require", "attribute of this `NAME` that a check must have, or it is answered 400; may be repeated")
 	f.StringVar(&c.costHeader, "cost-header", "", "`HEADER` of a check's cost in units, which the gateway must set or clear; every check costs 1 if not given")
-	f.BoolVar(&c.allowFree, "allow-free-checks", false, "take a cost of 0 in --cost-header: such a check looks, and spends nothing; it is answered 400 otherwise")
-	f.IntVar(&c.unknown, "unknown-tenant", http.StatusForbidden, "`STATUS` of a check whose tenant is not known: 403, or 401 where who calls is known by its tenant alone")
+	f.BoolVar(&c.allowFree, "allow-free-checks", false, "accept a cost of 0 in --cost-header, which checks and spends nothing; otherwise it is answered 400")
+	f.IntVar(&c.unknown, "unknown-tenant", http.StatusForbidden, "`STATUS` of a check whose tenant is unknown: 403, or 401 if the tenant is all that identifies a caller")
 	f.BoolVar(&c.allowBlind, "allow-unknown", false, "allow requests, unbilled, while no server was ever reached; they are denied otherwise")
 	f.StringVar(&c.switchFile, "switch-file", "", "`FILE` of switches (YAML or JSON: mode, deny) that win over the server's; read within a second of each change")
-	f.StringVar(&c.journal, "journal", "", "`DIRECTORY` that keeps what is counted and not settled, so that a crash loses nothing; this agent's alone; no journal if not given")
-	f.StringVar(&c.secretFile, "journal-secret-file", "", "`FILE` of a secret of 16 bytes or more, without which nothing in --journal is believed; best where who can write the journal cannot read it")
-	f.DurationVar(&c.journalAge, "journal-keep", client.DefaultJournalAge, "how long the journal keeps what is settled, a `DURATION`, to send it again to a ledger that was restored from a backup")
-	f.Int64Var(&c.journalMB, "journal-keep-mb", client.DefaultJournalBytes>>20, "`MIB` that the journal keeps of what is settled, at most; the oldest go first")
+	f.StringVar(&c.journal, "journal", "", "`DIRECTORY` that keeps counted usage until it is settled, so that a crash loses nothing. It is this agent's alone. Without it there is no journal")
+	f.StringVar(&c.secretFile, "journal-secret-file", "", "`FILE` of a secret of 16 bytes or more. Journal contents without its seal are not believed. Keep it where writers of the journal cannot read it")
+	f.DurationVar(&c.journalAge, "journal-keep", client.DefaultJournalAge, "how long the journal keeps settled usage, a `DURATION`, to send it again to a ledger restored from a backup")
+	f.Int64Var(&c.journalMB, "journal-keep-mb", client.DefaultJournalBytes>>20, "most `MIB` of settled usage that the journal keeps; the oldest goes first")
 	f.IntVar(&c.buckets, "max-buckets", client.DefaultMaxBuckets, "buckets held at most, a `NUMBER`, and as many tenants")
 	f.IntVar(&c.share, "tenant-share", client.DefaultTenantShare, "`PERCENT` of --max-buckets that one tenant may hold while no other holds any, 1 to 100; a tenant that holds few always finds room")
-	f.DurationVar(&c.closeWait, "close-wait", 15*time.Second, "how long the end may take to settle what was admitted, a `DURATION`")
-	f.StringVar(&c.logLevel, "log-level", "info", "`LEVEL` from which on is logged: debug, info, warn or error")
+	f.DurationVar(&c.closeWait, "close-wait", 15*time.Second, "how long the agent may take at its end to settle admitted units, a `DURATION`")
+	f.StringVar(&c.logLevel, "log-level", "info", "lowest `LEVEL` that is logged: debug, info, warn or error")
 	_ = f.String("config", "", "`FILE` of flags, a name (without --) and its value on each line")
 	if len(args) > 0 && (args[0] == "--version" || args[0] == "-version") { // no flag like the others: QUOTA_AGENT_VERSION is a release's to many
 		c.version = true
@@ -134,7 +134,7 @@ func parse(args []string, w io.Writer) (config, error) {
 	return c, c.validate()
 }
 
-// help is what --help prints.
+// help prints the text of --help.
 func help(w io.Writer, f *flag.FlagSet) {
 	fmt.Fprint(w, `quota-agent answers gateways that do not link the SDK: HTTP checks, Envoy's rate
 limit service, and the SDK's thin clients. docs/doors.md has the settings of each gateway.
@@ -213,8 +213,8 @@ func (c *config) validate() error {
 	return errors.Join(faults...)
 }
 
-// defaultAgentID is stable over restarts and differs between agents of one host,
-// whose doors cannot be at the same addresses.
+// defaultAgentID is stable over restarts. It differs between agents of one host, because their doors cannot be at the
+// same addresses.
 func defaultAgentID(addrs ...string) string {
 	host, err := os.Hostname()
 	if err != nil || host == "" {
@@ -229,7 +229,8 @@ func defaultAgentID(addrs ...string) string {
 	if limit.ValidAgent(whole) {
 		return whole
 	}
-	// What a name cannot have is left out, so that others may come to the same: a hash of all tells them apart.
+	// Characters that a name cannot have are left out, so others may give the same name. A hash of the whole makes it
+	// unique.
 	id := []byte(whole)
 	for i, b := range id {
 		if !limit.ValidAgent(string(rune(b))) {
@@ -241,7 +242,7 @@ func defaultAgentID(addrs ...string) string {
 	return string(id[:min(len(id), limit.MaxAgentLen-len(suffix))]) + suffix
 }
 
-// secret is the journal's, without the line feed that editors put at the end of a file; nil for none.
+// secret is the journal's secret, without the line feed that editors put at the end of a file; nil for none.
 func (c *config) secret() ([]byte, error) {
 	if c.secretFile == "" {
 		return nil, nil
@@ -257,7 +258,7 @@ func (c *config) secret() ([]byte, error) {
 	return b, nil
 }
 
-// tls returns nil where nothing asks for TLS.
+// tls returns nil if no setting asks for TLS.
 func (c *config) tls() (*tls.Config, error) {
 	if c.tlsCA == "" && c.tlsCert == "" && c.tlsName == "" {
 		return nil, nil

@@ -63,7 +63,7 @@ func TestDoorsAreBounded(t *testing.T) {
 				t.Error(err)
 			}
 		}()
-		if d := thin.Allow(t.Context(), client.Attribute{Name: client.AttrTenant, Value: "acme"}); !d.Allowed {
+		if d := thin.Allow(t.Context(), client.Tenant("acme")); !d.Allowed {
 			t.Errorf("%s: a thin client's request is denied: %+v", when, d)
 		}
 		if !ready() {

@@ -19,8 +19,8 @@ import (
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
-// run returns the exit code: 0, 1 when the agent failed or left usage unsettled, 2
-// when it was not understood.
+// run returns the exit code. It is 0, 1 when the agent failed or left usage unsettled, or 2 when the command line was
+// wrong.
 func run(args []string, stdout, stderr io.Writer) int {
 	c, err := parse(args, stdout)
 	switch {

@@ -12,7 +12,7 @@ import (
 	"github.com/f4ee788f/quota/pkg/client"
 )
 
-// recoverJournal settles what a journal has, within the time that an end may take, and prints it.
+// recoverJournal settles the usage in a journal, within --close-wait, and prints it.
 func recoverJournal(ctx context.Context, c config, log *slog.Logger, out io.Writer) error {
 	security, err := c.tls()
 	if err != nil {
@@ -54,14 +54,14 @@ func printRecovered(out io.Writer, r client.Recovered) error {
 	return nil
 }
 
-// printLives prints tables of what the journal says: its text is whoever's who wrote on that disk.
+// printLives prints tables of a journal's contents. Anybody who could write on that disk may have written its text.
 func printLives(out io.Writer, r client.Recovered) error {
 	n := func(v int64) string { return strconv.FormatInt(v, 10) }
-	lives := [][]string{{"AGENT", "HOST", "EPOCH", "UNITS", "SETTLED", "ASIDE", "REPORTS"}}
+	lives := [][]string{{"AGENT", "HOST", "EPOCH", "UNITS", "SETTLED", "UNSEALED", "ASIDE", "REPORTS"}}
 	for _, l := range r.Lives {
-		lives = append(lives, []string{l.Agent, l.Host, n(l.Epoch), n(l.Units), n(l.Settled), n(l.Aside), n(l.Reports)})
+		lives = append(lives, []string{l.Agent, l.Host, n(l.Epoch), n(l.Units), n(l.Settled), n(l.Unsealed), n(l.Aside), n(l.Reports)})
 	}
-	if err := display.Table(out, lives, map[int]bool{2: true, 3: true, 4: true, 5: true, 6: true}); err != nil || len(r.Usage) == 0 {
+	if err := display.Table(out, lives, map[int]bool{2: true, 3: true, 4: true, 5: true, 6: true, 7: true}); err != nil || len(r.Usage) == 0 {
 		return err
 	}
 	usage := [][]string{{"TENANT", "METER", "ADMITTED", "DENIED"}}

@@ -26,13 +26,13 @@ func TestRecoverIsUnderstood(t *testing.T) {
 func TestRecoveredIsPrinted(t *testing.T) {
 	var b strings.Builder
 	if err := printRecovered(&b, client.Recovered{
-		Lives: []client.RecoveredLife{{Agent: "edge-1", Host: "gw-7", Epoch: 7, Units: 42, Settled: 40, Aside: 2, Reports: 3}},
+		Lives: []client.RecoveredLife{{Agent: "edge-1", Host: "gw-7", Epoch: 7, Units: 42, Settled: 40, Unsealed: 4, Aside: 2, Reports: 3}},
 		Usage: []client.RecoveredUsage{{Tenant: "acme", Meter: "requests", Admitted: 42, Denied: 5}},
 	}); err != nil {
 		t.Fatal(err)
 	}
 	lines := strings.Split(b.String(), "\n")
-	if len(lines) < 5 || strings.Join(strings.Fields(lines[1]), " ") != "edge-1 gw-7 7 42 40 2 3" || strings.Join(strings.Fields(lines[4]), " ") != "acme requests 42 5" {
+	if len(lines) < 5 || strings.Join(strings.Fields(lines[1]), " ") != "edge-1 gw-7 7 42 40 4 2 3" || strings.Join(strings.Fields(lines[4]), " ") != "acme requests 42 5" {
 		t.Errorf("got\n%s", b.String())
 	}
 	b.Reset()

@@ -37,8 +37,8 @@ const (
 	drainWait = 5 * time.Second
 	// idleWait bounds connections that say nothing.
 	idleWait = listen.IdleWait
-	// writeWait bounds the time from a request of HTTP to the end of its answer: a check takes a second at most, a scrape some. Who
-	// does not read has no place for longer.
+	// writeWait bounds the time from an HTTP request to the end of its answer. A check takes a second at most, a scrape
+	// a few. A client that does not read is not kept for longer.
 	writeWait = 30 * time.Second
 	// maxStreams bounds the calls under way of one connection: Envoy has as many by default.
 	maxStreams = 1024
@@ -46,8 +46,8 @@ const (
 	maxMessage = 1 << 20
 )
 
-// serve runs the agent until ctx ends: open the doors, ask the server, serve; then
-// close the doors, and settle what was admitted.
+// serve runs the agent until ctx ends. It opens the doors, connects to the server, and serves; then it closes the
+// doors, and settles what was admitted.
 func serve(ctx context.Context, c config, log *slog.Logger) (err error) {
 	security, err := c.tls()
 	if err != nil {
@@ -67,8 +67,8 @@ func serve(ctx context.Context, c config, log *slog.Logger) (err error) {
 	if err != nil {
 		return err
 	}
-	// The addresses are taken first, so that a second agent of the same name and
-	// doors ends here, before it is one.
+	// The addresses are taken first, so that a second agent of the same name and doors ends here, before it acts as
+	// that agent.
 	httpDoor, err := open(c.httpAddr, httpBounds)
 	if err != nil {
 		return err
@@ -78,7 +78,7 @@ func serve(ctx context.Context, c config, log *slog.Logger) (err error) {
 		return errors.Join(err, closeDoor(httpDoor))
 	}
 
-	// No door hears of a request's end.
+	// No door learns when a request ends.
 	opts := append(reach(c, security, secret, log), client.WithAgent(c.agentID), client.WithoutSlots(), client.WithCloseWait(c.closeWait),
 		client.WithMaxBuckets(c.buckets), client.WithTenantShare(c.share))
 	if c.journal != "" {
@@ -124,7 +124,7 @@ func serve(ctx context.Context, c config, log *slog.Logger) (err error) {
 	return group.Wait()
 }
 
-// reach is how to reach the server.
+// reach is the options for reaching the server.
 func reach(c config, security *tls.Config, secret []byte, log *slog.Logger) []client.Option {
 	opts := []client.Option{client.WithLogger(log)}
 	if c.key != "" {
@@ -139,8 +139,8 @@ func reach(c config, security *tls.Config, secret []byte, log *slog.Logger) []cl
 	return opts
 }
 
-// Bounds of the doors' connections. One is known by its first request, question or call: nobody has a key here. Thin clients,
-// of which a node has hundreds, connect before they have something to ask.
+// Bounds of the doors' connections. A connection is known by its first request, question or call, because nobody has a
+// key here. A node's hundreds of thin clients connect before they have a question.
 var (
 	httpBounds = listen.Bounds{Strangers: 512, StrangersOfPeer: 64, Known: 16_384, KnownOfPeer: 4096}
 	grpcBounds = listen.Bounds{Strangers: 2048, StrangersOfPeer: 512, Known: 16_384, KnownOfPeer: 4096}
@@ -178,7 +178,7 @@ func handler(check http.Handler, quota *client.Client, gatherer prometheus.Gathe
 		writeJSON(w, code, map[string]any{"ready": ready, "reason": reason})
 	})
 	mux.Handle("/metrics", promhttp.HandlerFor(gatherer, promhttp.HandlerOpts{}))
-	// A check's path is the client's, as it was sent: the mux would answer one that is not clean with a redirect.
+	// A check's path is the client's, as it was sent. The mux would answer an unclean path with a redirect.
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !listen.KnownBy(r.Context()) {
 			panic(http.ErrAbortHandler) // the connection is closed already
@@ -191,9 +191,8 @@ func handler(check http.Handler, quota *client.Client, gatherer prometheus.Gathe
 	})
 }
 
-// readiness is whether the agent can decide. It stays ready when contact is lost:
-// leases go on and limits' on_outage decides, which is better than an agent that
-// its gateway does not ask.
+// readiness is whether the agent can decide. It stays ready when contact is lost, because leases go on and limits'
+// on_outage decides. That is better than an agent that its gateway does not ask.
 func readiness(s client.Stats) (ready bool, reason string) {
 	switch {
 	case s.PolicyVersion == 0:
@@ -239,10 +238,11 @@ func serveGRPC(ctx context.Context, l net.Listener, envoy rls.RateLimitServiceSe
 		grpc.MaxHeaderListSize(listen.MaxHeaderList),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.StreamInterceptor(listen.NewHealth().Health),
-		// Windows that are never waited for: without them gRPC measures each line with a ping for every few messages.
+		// Windows of this size are never waited for. Without them gRPC measures each line with a ping for every few
+		// messages.
 		grpc.StaticStreamWindowSize(maxMessage), grpc.StaticConnWindowSize(maxMessage),
-		// Goroutines that stay, with a stack that is grown already; a call finds none free only
-		// under more of them, and then has one of its own.
+		// These goroutines stay, with a stack that is grown already. Under more calls than that, a call has a goroutine
+		// of its own.
 		grpc.NumStreamWorkers(uint32(4*runtime.GOMAXPROCS(0))),
 		// A stream of a thin client has answers to write when Stop ends it.
 		grpc.WaitForHandlers(true),

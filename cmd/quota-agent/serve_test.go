@@ -186,7 +186,7 @@ func TestAgentServesThinClients(t *testing.T) {
 	}()
 	admitted := int64(0)
 	for range 8 {
-		d := thin.AllowN(t.Context(), 3, client.Attribute{Name: client.AttrTenant, Value: "acme"})
+		d := thin.AllowN(t.Context(), 3, client.Tenant("acme"))
 		if d.Reason != client.ReasonLimit || d.Limit() != "requests" {
 			t.Errorf("got %+v of %q", d, d.Limit())
 		}

@@ -9,16 +9,18 @@ import (
 )
 
 const (
-	// room is how much is allocated between two collections where the heap that lives is less, in bytes. A server's is some tens of
-	// megabytes, of which renewals make as much again several times a second: with Go's own rule, collecting was more than a tenth of its work.
+	// room is how many bytes are allocated between two collections, where the live heap is smaller. A server's live
+	// heap is some tens of megabytes; renewals allocate as much again several times a second. With Go's own rule,
+	// collecting was more than a tenth of its work.
 	room = 256 << 20
-	// mostPercent bounds what the room is in parts of a small heap.
+	// mostPercent bounds room as a percentage of a small heap.
 	mostPercent = 1000
 	// roomEvery is how often the heap is looked at.
 	roomEvery = time.Second
 )
 
-// collect has the heap grow by the room, or to twice what lives where that is more, until ctx ends. Who sets GOGC has that instead.
+// collect lets the heap grow by room, or to twice the live heap if that is more, until ctx ends. GOGC, if set, applies
+// instead.
 func collect(ctx context.Context) {
 	if os.Getenv("GOGC") != "" {
 		return
@@ -40,7 +42,7 @@ func collect(ctx context.Context) {
 	}
 }
 
-// percent is by how much a heap of which so many bytes live may grow.
+// percent is the percentage by which a heap with so many live bytes may grow.
 func percent(live uint64) int {
 	return int(min(max(room*100/max(live, 1), 100), mostPercent))
 }

@@ -40,7 +40,7 @@ the environment, and that over the file.
 
 `
 
-// help prints what the flags of the command at hand are.
+// help prints the flags of the command at hand.
 var help = func() {}
 
 func main() {
@@ -65,13 +65,13 @@ func main() {
 	}
 }
 
-// misuse is a command line, environment or file of flags that cannot be meant.
+// misuse is a fault of the command line, the environment or the file of flags.
 type misuse struct{ error }
 
-// Unwrap gives what is wrong with it.
+// Unwrap returns the fault.
 func (m misuse) Unwrap() error { return m.error }
 
-// commands are what it does besides serving.
+// commands are the commands besides serving.
 var commands = map[string]func(context.Context, []string) error{"migrate": migrate, "retain": retain}
 
 func run(ctx context.Context, second func(), args []string) error {
@@ -101,7 +101,7 @@ func run(ctx context.Context, second func(), args []string) error {
 	return s.Run(ctx)
 }
 
-// parsed marks what is wrong with the flags, and leaves help what it is.
+// parsed marks errors of the flags as misuse, and leaves a request for help as it is.
 func parsed(err error) error {
 	if errors.Is(err, flag.ErrHelp) {
 		return err
@@ -146,8 +146,7 @@ func migrate(ctx context.Context, args []string) error {
 	return nil
 }
 
-// flags makes a flag set that says nothing by itself: faults are printed by main,
-// and help goes to standard output.
+// flags makes a flag set that prints nothing by itself. main prints faults, and help goes to standard output.
 func flags(name, intro string) *flag.FlagSet {
 	fs := flag.NewFlagSet(name, flag.ContinueOnError)
 	fs.SetOutput(io.Discard)

@@ -32,7 +32,7 @@ no server runs on it.
 // maxKeep bounds --keep: Postgres ledgers go back five years at most.
 const maxKeep = 600
 
-// retaining is what the command line of retain says.
+// retaining is the command line of retain.
 type retaining struct {
 	config          boot.Config
 	before, archive string
@@ -48,16 +48,16 @@ func (c *retaining) flags(fs *flag.FlagSet) {
 	fs.StringVar(&c.config.DataDir, "data-dir", boot.DefaultDataDir, "`DIRECTORY` of the embedded ledger")
 	fs.StringVar(&c.archive, "archive", "", "`DIRECTORY` of the files, which must be there; keep it like a backup; needed")
 	fs.StringVar(&c.before, "before", "", "the oldest `MONTH` that stays, such as 2025-11, in UTC; this or --keep is needed")
-	fs.IntVar(&c.keep, "keep", 0, fmt.Sprintf("instead of --before: how many whole `MONTHS` before this one stay, %d to %d", ledger.LeastKept, maxKeep))
+	fs.IntVar(&c.keep, "keep", 0, fmt.Sprintf("how many whole `MONTHS` before this one stay, %d to %d; instead of --before", ledger.LeastKept, maxKeep))
 	fs.BoolVar(&c.r.Plan, "dry-run", false, "print what would be archived, and change nothing")
 	fs.BoolVar(&c.check, "check", false, "read the files of earlier runs again, and check them against the ledger")
-	fs.BoolVar(&c.r.Unbilled, "without-statements", false, "archive also months whose statements are not all closed: these, and all later ones of the same tenants, can never be made after that")
+	fs.BoolVar(&c.r.Unbilled, "without-statements", false, "archive also months whose statements are not all closed. These statements, and all later ones of the same tenants, can never be made after that")
 	fs.StringVar(&c.r.Actor, "by", login(), "who does it, for the audit log: a `NAME`")
 	fs.DurationVar(&c.r.Wait, "wait", 2*time.Minute, "how long servers may take to fold reports that they took before, a `DURATION`")
 	fs.DurationVar(&c.timeout, "timeout", 12*time.Hour, "how long all of it may take, a `DURATION`")
 }
 
-// login is the name of whoever runs this; empty where it has none.
+// login is the name of the user that runs this; empty if there is none.
 func login() string {
 	u, err := user.Current()
 	if err != nil {
@@ -66,7 +66,7 @@ func login() string {
 	return u.Username
 }
 
-// parse reads the command line; what it finds wrong is misuse.
+// parse reads the command line; its faults are misuse.
 func (c *retaining) parse(fs *flag.FlagSet, args []string, now time.Time) error {
 	if err := flagenv.Parse(fs, args, "QUOTA"); err != nil {
 		return parsed(err)
@@ -103,7 +103,7 @@ func (c *retaining) parse(fs *flag.FlagSet, args []string, now time.Time) error 
 	return nil
 }
 
-// retain is the owner's: servers may not drop anything.
+// retain needs the owner's login, because servers may not drop anything.
 func retain(ctx context.Context, args []string) (err error) {
 	var c retaining
 	fs := flags("quota-server retain", retainUsage)
@@ -149,7 +149,7 @@ func retain(ctx context.Context, args []string) (err error) {
 	return err
 }
 
-// errFaults ends a check that found faults; they were printed.
+// errFaults ends a check that found faults, which were printed.
 var errFaults = errors.New("archives are not as they were made")
 
 func checkArchives(ctx context.Context, o *boot.Owner, dir string) error {

@@ -11,7 +11,7 @@ import (
 )
 
 func main() {
-	// Writing to a pipe that nobody reads fails instead of ending the process, which has a key to revoke then.
+	// Writing to a pipe that nobody reads fails instead of ending the process: it may still have a key to revoke.
 	signal.Ignore(syscall.SIGPIPE)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code := quotactl.Main(ctx, os.Args[1:], quotactl.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr})

@@ -6,7 +6,7 @@ import (
 	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
-// crossed are the thresholds, parts per million and ascending, that used has reached of of.
+// crossed are the thresholds that used has reached as a part of of. Thresholds are parts per million, ascending.
 func crossed(used, of int64, at []int64) (all []int64) {
 	if used <= 0 || of <= 0 {
 		return nil
@@ -26,11 +26,11 @@ func reached(a, b, c, d int64) bool {
 	return high > high2 || high == high2 && low >= low2
 }
 
-// leastShare is what a past share counts as at least: without a floor, one denied request
-// after a quiet past would be an endless rise.
+// leastShare is the least that a past share counts as. Without a floor, one denied request after a quiet past would be
+// an endless rise.
 const leastShare = limit.Micro / 100
 
-// denials are what a limit denied, and what was admitted beside it.
+// denials are the units that a limit denied, and those admitted beside them.
 type denials struct{ denied, admitted int64 }
 
 // share is the denied part in parts per million; 0 of nothing.
@@ -44,8 +44,8 @@ func (d denials) share() int64 {
 	return int64(ppm)
 }
 
-// risen are the thresholds that the share now has reached of that in the past; none where
-// fewer than least were denied.
+// risen are the thresholds that today's share reached as a part of the past's. There are none if fewer than least were
+// denied.
 func risen(now, past denials, least int64, at []int64) []int64 {
 	if now.denied < least {
 		return nil

@@ -22,34 +22,34 @@ import (
 )
 
 const (
-	// lanes is how many deliveries to one webhook are under way at once. A tenant's are in
-	// one lane, in their order.
+	// lanes is how many deliveries to one webhook are under way at once. All of a tenant's are in one lane, in their
+	// order.
 	lanes = 4
-	// claimed is how many of a webhook's are taken at a time.
+	// claimed is how many deliveries of a webhook are claimed at a time.
 	claimed = 32
 	// sendTimeout bounds one attempt, from the connection to the answer's end.
 	sendTimeout = 10 * time.Second
-	// claimTerm is how long a delivery is its claimer's: a whole lane of attempts that all time out.
+	// claimTerm is how long a claim lasts: a whole lane of attempts that all time out.
 	claimTerm = claimed*sendTimeout + time.Minute
-	// handOnWait bounds how much later a server ends for giving back what it claimed.
+	// handOnWait bounds how much later a server ends because it gives back its claims.
 	handOnWait = 2 * time.Second
 	// retryFirst and retryMost bound the wait between attempts, which doubles.
 	retryFirst = 5 * time.Second
 	retryMost  = time.Hour
 	// giveUp is how long a delivery is tried.
 	giveUp = 24 * time.Hour
-	// orphanAfter is how long a delivery waits at least before it is ended for want of its
-	// webhook: another server may know of one sooner.
+	// orphanAfter is the least age of a delivery that is ended because its webhook is unknown. Another server may know
+	// of a new webhook sooner.
 	orphanAfter = time.Minute
-	// maxAnswer is how much of an answer is read; nothing of it is used.
+	// maxAnswer is how many bytes of an answer are read; none are used.
 	maxAnswer = 4 << 10
 )
 
-// Deliverer sends what waits to webhooks. One that is slow or away holds up no other.
+// Deliverer sends deliveries to webhooks. A webhook that is slow or away holds up no other.
 type Deliverer struct {
 	Store Store
-	// Webhooks are those of the policy in force, and whether it is known: a server that has
-	// not read it yet cannot tell a webhook that is gone from one that is there.
+	// Webhooks are those of the policy in force; known says whether it was read. Before that a server cannot tell a
+	// webhook that is gone from one that is there.
 	Webhooks func() (all []policy.Webhook, known bool)
 	Secrets  func(policy.Webhook) ([][]byte, error)
 	// Transport reaches loopback for webhooks that are on this machine, and Outside all
@@ -65,7 +65,7 @@ type Deliverer struct {
 	running sync.WaitGroup
 }
 
-// Round looks for what is due, and starts sending it. It does not wait for answers: Wait does.
+// Round looks for due deliveries, and starts sending them. It does not wait for answers: Wait does.
 func (d *Deliverer) Round(ctx context.Context) error {
 	webhooks, known := d.Webhooks()
 	if !known {
@@ -112,7 +112,7 @@ func (d *Deliverer) Round(ctx context.Context) error {
 // Wait returns when nothing is under way any more.
 func (d *Deliverer) Wait() { d.running.Wait() }
 
-// drain sends some of what is due to one webhook, and returns how much that was.
+// drain sends some of a webhook's due deliveries, and returns how many.
 func (d *Deliverer) drain(ctx context.Context, w policy.Webhook) (int, error) {
 	now := d.Now()
 	until := now.Add(claimTerm)
@@ -152,13 +152,13 @@ func (d *Deliverer) drain(ctx context.Context, w policy.Webhook) (int, error) {
 	return len(due), errors.Join(errs...)
 }
 
-// try makes one attempt, keeps what became of it, and reports whether the webhook has an
-// outage: then its deliveries wait, and none of them ends.
+// try makes one attempt, and keeps its outcome. It reports whether the webhook has an outage: then its deliveries wait,
+// and none of them ends.
 func (d *Deliverer) try(ctx context.Context, w policy.Webhook, one Delivery, claim time.Time) (open bool, err error) {
 	status, err := d.send(ctx, w, &one)
 	select {
 	case <-ctx.Done():
-		// Cut off: whether it came is not known, and whoever leads next tries it again at once.
+		// The attempt was cut off. It is not known whether it arrived, so the next leader tries it again at once.
 		one.Tried, one.Status, one.Error, one.Next, one.State = d.Now(), 0, "the server stopped before the answer", one.Since, Pending
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), handOnWait)
 		defer cancel()
@@ -209,8 +209,7 @@ func (d *Deliverer) try(ctx context.Context, w policy.Webhook, one Delivery, cla
 	return open, nil
 }
 
-// handOn gives back what was claimed and not begun, for whoever leads next: it need not wait
-// until the claim runs out.
+// handOn gives back claims that were not begun. The next leader then need not wait until they run out.
 func (d *Deliverer) handOn(ctx context.Context, rest []Delivery, claim time.Time) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), handOnWait)
 	defer cancel()
@@ -222,8 +221,8 @@ func (d *Deliverer) handOn(ctx context.Context, rest []Delivery, claim time.Time
 	return nil
 }
 
-// backoff is how long to wait after an attempt: doubling, less a random part of up to
-// half, so that what failed together does not come again together.
+// backoff is how long to wait after an attempt. It doubles, less a random part of up to half: deliveries that failed
+// together must not come again together.
 func backoff(attempts int64) time.Duration {
 	wait := retryFirst << min(max(attempts-1, 0), 20)
 	wait = min(wait, retryMost)
@@ -271,7 +270,7 @@ func (d *Deliverer) send(ctx context.Context, w policy.Webhook, one *Delivery) (
 	return resp.StatusCode, fmt.Errorf("it answered %s", resp.Status)
 }
 
-// clip keeps an error short enough for a table.
+// clip cuts an error to fit a table.
 func clip(s string) string {
 	const most = 500
 	if len(s) > most {
@@ -280,10 +279,9 @@ func clip(s string) string {
 	return strings.ToValidUTF8(strings.ReplaceAll(s, "\x00", ""), "")
 }
 
-// NewTransport reaches webhooks within a reach. What a name
-// turns out to be is looked at when it is dialed. No proxy is
-// used, for it would dial for us. Many webhooks may be of one host: lanes bound what each
-// has under way, and connections are none that one could take from another.
+// NewTransport reaches webhooks within a reach. An address is checked when it is dialed, after its name was resolved.
+// No proxy is used, because it would dial for us. Many webhooks may share a host. Lanes bound the deliveries of each
+// webhook, and no limit on connections lets one take another's.
 func NewTransport(reach Reach) *http.Transport {
 	dialer := &net.Dialer{Timeout: 5 * time.Second, Control: func(_, address string, _ syscall.RawConn) error { return mayDial(address, reach) }}
 	return &http.Transport{

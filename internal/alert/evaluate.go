@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// changedPage is how many tenants with new usage are read at a time where what the new
-	// blocks hold is not at hand: each page reads all their entries.
+	// changedPage is how many tenants with new usage are read at a time where the new blocks' sums are not at hand.
+	// Each page reads all entries of those blocks.
 	changedPage = lookAtOnce
 	// sweepTime is how long a round goes on looking at all tenants.
 	sweepTime = 2 * time.Second
@@ -30,8 +30,8 @@ type Usage interface {
 	Hourly(ctx context.Context, q ledger.HourlyQuery) (ledger.HourlySums, error)
 }
 
-// Spent is what a tenant's usage of a period comes to: its charges for units, of every
-// currency, less what credits pay of the period.
+// Spent is the cost of a tenant's usage in a period: the charges for units, in every currency, less what credits pay of
+// it.
 type Spent struct {
 	Period  billing.Period
 	Charges map[string]int64 // minor units by currency
@@ -47,21 +47,20 @@ type Spender struct {
 	Err   error // the tenant's own
 }
 
-// Evaluator finds what is to be told, and what caps hold. Whoever leads runs its rounds,
-// one at a time.
+// Evaluator finds the events to tell of, and the caps that hold. The server that leads runs its rounds, one at a time.
 type Evaluator struct {
 	Store  Store
 	Policy policystore.Store
 	Usage  Usage
 	// InForce is the policy that holds; nil before there is one.
 	InForce func() (*policy.Document, *limit.Rules)
-	// Spending works out of each tenant the period that is now, and those before that a slot
-	// is of, by sums. An error is of all of them.
+	// Spending works out each tenant's spending in the present period, and in earlier ones with a new slot, by sums. An
+	// error concerns all tenants.
 	Spending func(ctx context.Context, all []Spender, sum Sum) error
 	Now      func() time.Time
 
-	// Looked is told how long a round took that came to its end, Raised of events that were kept, Turned of caps that came in force or were
-	// lifted, Failed of tenants that cannot be looked at.
+	// Looked is told how long a completed round took. Raised is told of events that were kept, Turned of caps that came
+	// in force or were lifted. Failed is told of tenants that cannot be looked at.
 	Looked func(took time.Duration)
 	Raised func(e *Event)
 	Turned func(tenant string, c terms.Capped)
@@ -81,13 +80,12 @@ type round struct {
 	idle    bool // the policy has nothing to tell of, and no tenant has a cap
 	own     bool // some tenant has a cap of its own
 	keep    func(context.Context) (bool, error)
-	// added is what came since the last round; nil with !told where that is not at hand.
+	// added is the sums since the last round. They are nil, with told unset, if the ledger could not tell them.
 	added []ledger.AddedSum
 	told  bool
 }
 
-// Round looks at what has changed since the last one. keep is asked between pages of
-// tenants whether to go on.
+// Round looks at what has changed since the last round. Between pages of tenants it asks keep whether to go on.
 func (e *Evaluator) Round(ctx context.Context, keep func(context.Context) (bool, error)) error {
 	if e.sums == nil {
 		e.sums = &sums{usage: e.Usage, now: e.Now}
@@ -145,7 +143,7 @@ func (e *Evaluator) round(ctx context.Context, keep func(context.Context) (bool,
 			return err
 		}
 	}
-	// Under another version, too: what is in force here may come after its row in the log.
+	// A new version counts too: here the policy may come in force after its row in the log.
 	if err := r.capped(ctx, audited != m.Audit || m.Version != was.Version); err != nil {
 		return err
 	}
@@ -161,7 +159,7 @@ func (e *Evaluator) round(ctx context.Context, keep func(context.Context) (bool,
 	return e.Store.SetMarks(ctx, m)
 }
 
-// errLost ends a round of a server that leads no more: who does goes on.
+// errLost ends a round of a server that no longer leads. The new leader goes on.
 var errLost = errors.New("alert: another server leads")
 
 func (r *round) goesOn(ctx context.Context) error {
@@ -172,8 +170,8 @@ func (r *round) goesOn(ctx context.Context) error {
 	return err
 }
 
-// capped looks at the tenants that reached their caps: all where an administrator may have
-// changed something, and those whose period has ended.
+// capped looks at tenants that reached their caps. It looks at all of them if an administrator may have changed
+// something, else at those whose period has ended.
 func (r *round) capped(ctx context.Context, all bool) error {
 	for after := ""; ; {
 		if err := r.goesOn(ctx); err != nil {
@@ -198,7 +196,7 @@ func (r *round) capped(ctx context.Context, all bool) error {
 	}
 }
 
-// blocks looks at tenants with usage in blocks that came since.
+// blocks looks at tenants with usage in new blocks.
 func (r *round) blocks(ctx context.Context, m *Marks) error {
 	if r.told {
 		if err := r.changed(ctx, firsts(r.added)); err != nil {
@@ -225,7 +223,7 @@ func (r *round) blocks(ctx context.Context, m *Marks) error {
 	return nil
 }
 
-// firsts are the tenants of what was added, in its order, which is theirs.
+// firsts are the tenants of the added sums. They keep the order of the sums, which is by tenant.
 func firsts(added []ledger.AddedSum) (all []ledger.ChangedTenant) {
 	for i := range added {
 		a := &added[i]
@@ -247,7 +245,7 @@ func (r *round) changed(ctx context.Context, list []ledger.ChangedTenant) error 
 	return r.tenants(ctx, ids, first)
 }
 
-// changes looks at tenants that were changed since.
+// changes looks at tenants whose settings changed since the last round.
 func (r *round) changes(ctx context.Context, m *Marks) error {
 	for {
 		page, through, err := r.Policy.TenantChanges(ctx, m.Change, policystore.MaxPage)
@@ -268,8 +266,7 @@ func (r *round) changes(ctx context.Context, m *Marks) error {
 	}
 }
 
-// sweep looks at all tenants, after the policy has changed: for some time of each round,
-// since usage that is new comes first.
+// sweep looks at all tenants after the policy has changed. It takes part of each round, because new usage comes first.
 func (r *round) sweep(ctx context.Context, m *Marks) error {
 	for begun := time.Now(); m.Sweeping && time.Since(begun) < sweepTime; {
 		if err := r.goesOn(ctx); err != nil {
@@ -295,7 +292,7 @@ func (r *round) sweep(ctx context.Context, m *Marks) error {
 	return nil
 }
 
-// tenants looks at tenants by id; first is the earliest slot of each that is new.
+// tenants looks at tenants by id; first is the earliest new slot of each.
 func (r *round) tenants(ctx context.Context, ids []string, first map[string]int64) error {
 	for some := range slices.Chunk(ids, lookAtOnce) {
 		if err := r.goesOn(ctx); err != nil {
@@ -312,8 +309,7 @@ func (r *round) tenants(ctx context.Context, ids []string, first map[string]int6
 	return nil
 }
 
-// sound are the tenants that can be looked at: one that this server cannot make out is no
-// other's concern.
+// sound are the tenants that can be looked at. A tenant that this server cannot make out must not hold up others.
 func (r *round) sound(list []limit.Tenant, err error) ([]limit.Tenant, error) {
 	var faulty policystore.FaultyTenants
 	if !errors.As(err, &faulty) {

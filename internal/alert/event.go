@@ -21,10 +21,10 @@ const (
 	KindTest     = "test"
 )
 
-// Actor is who puts caps in force and lifts them, in the audit log.
+// Actor is the name in the audit log for what puts caps in force and lifts them.
 const Actor = "system"
 
-// Event is something that was told of: immutable.
+// Event is an event as it was told: immutable.
 type Event struct {
 	Number    int64 // in the order of commits
 	ID        string
@@ -53,7 +53,7 @@ const (
 	Dead      = "dead" // tried for long enough; see Store.Retry
 )
 
-// Delivery is what became of an event at one webhook.
+// Delivery is the state of an event's delivery to one webhook.
 type Delivery struct {
 	Number   int64
 	Webhook  string
@@ -69,7 +69,7 @@ type Delivery struct {
 	ID, Body, Tenant string // of the event
 }
 
-// Words says how much of what, for people.
+// Words writes an amount with its unit, for people.
 func (e *Event) Words(n int64) string {
 	switch e.Kind {
 	case KindSpending, KindCap:

@@ -17,14 +17,13 @@ import (
 )
 
 const (
-	// lookAtOnce is how many tenants are looked at at once: the ledger and the policy store are
-	// asked of all of them in a few statements.
+	// lookAtOnce is how many tenants are looked at together. The ledger and the policy store answer for all of them in
+	// a few statements.
 	lookAtOnce = 10_000
-	// raiseAtOnce is of how many what was found is kept at once. Whoever changes the policy
-	// waits for it.
+	// raiseAtOnce is the number of tenants whose findings are kept in one transaction. A policy change waits for it.
 	raiseAtOnce = 250
-	// latePeriods is how many periods before the present one are looked at for usage that
-	// came late: what was used in the last seconds of a period is in a block only after it.
+	// latePeriods is how many periods before the present one are looked at for usage that came late. Usage of a
+	// period's last seconds is in a block only after the period.
 	latePeriods = 8
 )
 
@@ -37,8 +36,7 @@ type look struct {
 	err    error // the tenant's own: what was found counts for nothing
 }
 
-// all looks at tenants, and keeps what there is to tell of them in their order. What is
-// wrong with one is no other's concern.
+// all looks at tenants, and keeps their events in the tenants' order. A fault of one tenant does not hold up others.
 func (r *round) all(ctx context.Context, list []limit.Tenant, first map[string]int64) error {
 	for some := range slices.Chunk(list, lookAtOnce) {
 		looks := make([]look, len(some))
@@ -117,12 +115,12 @@ func (r *round) failed(tenant string, err error) {
 	}
 }
 
-// away reports an error that is none of a tenant's.
+// away reports an error that concerns no single tenant.
 func away(ctx context.Context, err error) bool {
 	return err != nil && (ctx.Err() != nil || errors.Is(err, fault.ErrUnavailable) || errors.Is(err, ledger.ErrUnavailable))
 }
 
-// tell adds events of the thresholds that were crossed.
+// tell adds events for thresholds that were crossed.
 func (r *round) tell(l *look, a *policy.Alert, kind string, at []int64, period string, used, of int64) {
 	for _, ppm := range at {
 		l.found.Events = append(l.found.Events, Event{
@@ -132,7 +130,7 @@ func (r *round) tell(l *look, a *policy.Alert, kind string, at []int64, period s
 	}
 }
 
-// rule is the limit of an alert as the tenant has it; nil where it has none.
+// rule is the tenant's limit that an alert is about; nil where it has none.
 func (r *round) rule(t limit.Tenant, name string) *limit.Rule {
 	own, err := r.rules.Tenant(t)
 	if err != nil {
@@ -146,7 +144,7 @@ func (r *round) rule(t limit.Tenant, name string) *limit.Rule {
 	return nil
 }
 
-// quotas hold the windows that new usage is of against the units that the limits have now.
+// quotas compares the usage of windows with new usage with the units that the limits have now.
 func (r *round) quotas(ctx context.Context, looks []look) error {
 	type part struct {
 		l      *look
@@ -199,7 +197,7 @@ func (r *round) quotas(ctx context.Context, looks []look) error {
 	return nil
 }
 
-// denials hold what limits deny now against what they denied before, once a day (UTC).
+// denials compares what limits deny now with what they denied before, once a day (UTC).
 func (r *round) denials(ctx context.Context, looks []look) error {
 	type part struct {
 		l    *look
@@ -271,7 +269,7 @@ func (r *round) denials(ctx context.Context, looks []look) error {
 	return nil
 }
 
-// spending holds what the periods come to against amounts and the tenants' caps.
+// spending compares the cost of periods with amounts and with the tenants' caps.
 func (r *round) spending(ctx context.Context, looks []look) error {
 	var which []*look
 	var ids []string
@@ -326,7 +324,7 @@ func (r *round) cap(s *terms.Standing, plan string) terms.Cap {
 	return r.doc.Cap(plan)
 }
 
-// spent tells what a tenant's periods reached, and what its cap holds where that changes.
+// spent tells which thresholds a tenant's periods reached, and its cap's state if that changes.
 func (r *round) spent(l *look, s *Spender) {
 	limited := r.cap(&s.Standing, l.plan)
 	alerts := r.doc.Alerts()

@@ -12,9 +12,9 @@ type Reach uint8
 const (
 	// Public is addresses of the internet.
 	Public Reach = iota
-	// Private is these and the private ones, for receivers within a network.
+	// Private is public addresses and private ones, for receivers within a network.
 	Private
-	// Loopback is this machine alone, of a webhook that says so itself.
+	// Loopback is this machine alone, for a webhook that asks for it.
 	Loopback
 )
 
@@ -29,8 +29,8 @@ var (
 	// private are addresses of a network's own.
 	private = prefixes("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7", "fec0::/10")
 
-	// never are addresses that no receiver has: of this network, of documentation, benchmarks and protocols, multicast, reserved;
-	// and those that hand out a cloud's credentials though they are not link-local.
+	// never are addresses that no receiver has: of this network, of documentation, benchmarks and protocols, multicast,
+	// reserved. They include addresses that hand out a cloud's credentials without being link-local.
 	never = prefixes(
 		"0.0.0.0/8", "169.254.0.0/16", "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24",
 		"224.0.0.0/4", "240.0.0.0/4",
@@ -44,9 +44,9 @@ var (
 		"168.63.129.16/32",       // Azure
 	)
 
-	// embedding are the prefixes of IPv6 addresses that lead to one of IPv4, and at which of their bytes that is: NAT64,
-	// 6to4, and the compatible and translated ones of old. Teredo's are refused above, and a network's own NAT64, for there it is
-	// the network that says at which bytes.
+	// embedding are the prefixes of IPv6 addresses that lead to an IPv4 address, and the byte at which that begins.
+	// They are NAT64, 6to4, and the old compatible and translated ones. Teredo's are refused above. So is a network's
+	// own NAT64, because the network decides at which bytes the address is.
 	embedding = []struct {
 		prefix netip.Prefix
 		at     int
@@ -57,7 +57,7 @@ var (
 	}
 )
 
-// mayDial says of an address that a name turned out to be why no webhook may have it, or nil.
+// mayDial says why no webhook may have a resolved address, or nil.
 func mayDial(address string, reach Reach) error {
 	at, err := netip.ParseAddrPort(address)
 	if err != nil {

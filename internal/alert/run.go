@@ -11,11 +11,10 @@ import (
 )
 
 const (
-	// EvaluateEvery is how often whoever leads looks for a new block, and DeliverEvery for
-	// what is due.
+	// EvaluateEvery is how often the leader looks for a new block, and DeliverEvery for due deliveries.
 	EvaluateEvery = 2 * time.Second
 	DeliverEvery  = time.Second
-	// leadTerm is how long one leads without saying so again.
+	// leadTerm is how long a server leads without renewing its lead.
 	leadTerm = 15 * time.Second
 	task     = "alerts"
 )
@@ -32,7 +31,7 @@ type Runner struct {
 	renewed time.Time // when it last said that it leads; zero while it does not
 }
 
-// Run goes on until ctx ends, and returns when all that it started has ended.
+// Run goes on until ctx ends, and returns when everything it started has ended.
 func (r *Runner) Run(ctx context.Context) {
 	var running sync.WaitGroup
 	running.Go(func() {
@@ -51,8 +50,8 @@ func (r *Runner) Run(ctx context.Context) {
 	running.Wait()
 }
 
-// leads reports whether this server is the one. It says so anew well before its term
-// ends, and not each time: whoever was stopped for a while asks.
+// leads reports whether this server leads. It renews the lead well before its term ends, but not at each call. A server
+// that was stopped for a while asks again.
 func (r *Runner) leads(ctx context.Context) (bool, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -67,7 +66,7 @@ func (r *Runner) leads(ctx context.Context) (bool, error) {
 	return leads, err
 }
 
-// every does something at a pace; that it fails is logged when that begins and ends.
+// every does something at a pace. It logs when failures begin and when they end.
 func (r *Runner) every(ctx context.Context, pace time.Duration, what string, do func(context.Context) error) {
 	tick := time.NewTicker(pace)
 	defer tick.Stop()

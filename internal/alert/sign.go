@@ -22,12 +22,12 @@ const (
 	maxSecret    = 64
 	secretPrefix = "whsec_"
 	maxSecrets   = 4 // of a webhook at once, while one replaces another
-	// maxSecretFile is what a file of secrets may have: several times what they need.
+	// maxSecretFile bounds a file of secrets, at several times what they need.
 	maxSecretFile = 4 << 10
 )
 
-// Secrets reads a webhook's secrets anew, so that a file that changes is a rotation:
-// several, with spaces or lines between them, all sign. Errors never hold what was read.
+// Secrets reads a webhook's secrets again each time, so that a file that changes is a rotation. All secrets sign, with
+// spaces or lines between them in the file. Errors never hold what was read.
 func Secrets(w policy.Webhook) ([][]byte, error) {
 	text, from := os.Getenv(w.SecretEnv), "variable "+w.SecretEnv
 	if w.SecretFile != "" {
@@ -45,8 +45,7 @@ func Secrets(w policy.Webhook) ([][]byte, error) {
 	return secrets, nil
 }
 
-// readSecret reads a file that a document names, which may be one that never ends, such as
-// a device, or that nobody writes to, such as a pipe.
+// readSecret reads a file that a document names. The file may never end, as a device, or have no writer, as a pipe.
 func readSecret(path string) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe is opened at once
 	if err != nil {
@@ -83,7 +82,7 @@ func parseSecrets(text string) (all [][]byte, err error) {
 	return all, nil
 }
 
-// signature is what webhook-signature holds, by Standard Webhooks: a word for each secret.
+// signature is the value of webhook-signature, by Standard Webhooks: a word for each secret.
 func signature(secrets [][]byte, id string, at time.Time, body string) string {
 	words := make([]string, len(secrets))
 	for i, secret := range secrets {

@@ -10,15 +10,14 @@ import (
 )
 
 const (
-	// keptSums bounds what is kept, some hundred bytes each: what is beyond it is read at
-	// every look.
+	// keptSums bounds the sums that are kept, some hundred bytes each. Others are read at every look.
 	keptSums = 200_000
-	// keptFor is how long sums are added to before they are read again: roll-ups that were made
-	// again (`quotactl ledger rebuild`) count from then on, and questions of periods that ended go.
+	// keptFor is how long sums are added to before they are read again. Then roll-ups that were rebuilt (`quotactl
+	// ledger rebuild`) count, and questions about ended periods are dropped.
 	keptFor = time.Hour
-	// maxAdded bounds what is added at once. Where blocks hold more, all is read again.
+	// maxAdded bounds what is added at once. If blocks hold more, everything is read again.
 	maxAdded = 200_000
-	// readAtOnce is of how many tenants one statement asks.
+	// readAtOnce is how many tenants one statement reads.
 	readAtOnce = 20_000
 )
 
@@ -35,14 +34,13 @@ type Answer struct {
 	Err  error
 }
 
-// Sum answers questions in their order. An error is of all of them.
+// Sum answers questions in their order. An error concerns all of them.
 type Sum func(ctx context.Context, asks []Ask) ([]Answer, error)
 
-// sums answers questions, and keeps the answers: what new blocks hold is added to them, so
-// that a look costs as much as those blocks have, and not as the month has hours. All that is
-// kept is as of one block.
+// sums answers questions, and keeps the answers. The contents of new blocks are added to them. So a look costs as much
+// as the new blocks hold, however many hours the month has. All kept answers are as of one block.
 //
-// What it says is what the ledger would: Sum(block) + Added(block, later) = Sum(later).
+// The answers equal the ledger's: Sum(block) + Added(block, later) = Sum(later).
 type sums struct {
 	usage Usage
 	now   func() time.Time
@@ -59,13 +57,13 @@ type kept struct {
 	sums  []ledger.HourlySum
 }
 
-// forget drops all, and goes on from a block.
+// forget drops everything, and goes on from a block.
 func (s *sums) forget(block ledger.KeptBlockInfo) {
 	s.block, s.begun, s.n, s.kept = block, s.now(), 0, make(map[string][]*kept)
 }
 
-// advance goes on to a later block, and returns what came since; false where that is not
-// told, because it was not the last one before.
+// advance goes on to a later block, and returns what came since. It returns false if the ledger cannot tell that, or if
+// since is not the block of the kept sums.
 func (s *sums) advance(ctx context.Context, since int64, to ledger.KeptBlockInfo) ([]ledger.AddedSum, bool, error) {
 	if s.kept == nil || s.block.Height != since || to.Height < since {
 		s.forget(to)
@@ -106,7 +104,7 @@ func (k *kept) add(a *ledger.AddedSum) {
 	k.sums = append(k.sums, ledger.HourlySum{Tenant: a.Tenant, Start: start, Limit: a.Limit, Meter: a.Meter, Version: a.Version, Plan: a.Plan, Sum: a.Sum})
 }
 
-// answer is Sum. Questions that differ in their tenants alone are one of the ledger's.
+// answer is Sum. Questions that differ only in their tenants become one question to the ledger.
 func (s *sums) answer(ctx context.Context, asks []Ask) ([]Answer, error) {
 	answers := make([]Answer, len(asks))
 	missing := make(map[string][]int)
@@ -175,7 +173,7 @@ func (s *sums) find(tenant, shape string) *kept {
 	return nil
 }
 
-// shapeOf tells questions apart that differ in more than their tenants.
+// shapeOf distinguishes questions that differ in more than their tenants.
 func shapeOf(q *ledger.HourlyQuery) string {
 	return fmt.Sprint(q.From, q.To, q.Metered, q.Edges, q.Except, " ", q.Limit)
 }

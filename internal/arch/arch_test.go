@@ -101,8 +101,11 @@ var rules = []rule{
 	{pkg: "internal/core/ledger", allow: []string{module + "/internal/core/ledger", module + "/internal/core/calendar"}, forbid: outside},
 	{pkg: "internal/billing", allow: []string{module + "/internal/billing", module + "/internal/core/limit", module + "/internal/core/calendar", module + "/internal/sheet"}, forbid: outside},
 	// The rooms of an agent: arrows go one way, to the agent that ties them.
-	{pkg: "internal/core/reqcache", allow: []string{module + "/internal/core/reqcache", module + "/internal/core/limit", module + "/internal/core/calendar"}, forbid: outside},
-	{pkg: "internal/core/renewal", allow: []string{module + "/internal/core/renewal"}, forbid: outside},
+	{pkg: "internal/core/table", allow: []string{module + "/internal/core/table"}, forbid: outside},
+	{pkg: "internal/core/match", allow: []string{module + "/internal/core/match", module + "/internal/core/limit", module + "/internal/core/calendar"}, forbid: outside},
+	{pkg: "internal/core/reqcache", allow: []string{module + "/internal/core/reqcache", module + "/internal/core/bucket", module + "/internal/core/lease", module + "/internal/core/limit", module + "/internal/core/calendar"}, forbid: outside},
+	{pkg: "internal/core/wheel", allow: []string{module + "/internal/core/wheel"}, forbid: outside},
+	{pkg: "internal/core/renewal", forbid: append([]string{module + "/internal/core/session", module + "/internal/core/wire"}, outside...)},
 	{pkg: "internal/core/bucket", allow: []string{module + "/internal/core/bucket", module + "/internal/core/lease", module + "/internal/core/limit", module + "/internal/core/calendar"}, forbid: outside},
 	{pkg: "internal/core/usage", allow: []string{module + "/internal/core/usage", module + "/internal/core/bucket", module + "/internal/core/ledger", module + "/internal/core/lease", module + "/internal/core/limit", module + "/internal/core/calendar"}, forbid: outside},
 	{pkg: "internal/policy/terms", forbid: []string{module + "/internal/policy/policystore", module + "/internal/policy/strict", "go.yaml.in/yaml", "database/sql"}},
@@ -201,7 +204,7 @@ func TestRoomsOfTheServer(t *testing.T) {
 
 // The core takes the time as an argument.
 func TestCoreReadsNoClock(t *testing.T) {
-	for _, pkg := range []string{"internal/core/limit", "internal/core/lease", "internal/core/bucket", "internal/core/renewal", "internal/core/usage", "internal/core/reqcache", "internal/billing"} {
+	for _, pkg := range []string{"internal/core/limit", "internal/core/lease", "internal/core/bucket", "internal/core/wheel", "internal/core/renewal", "internal/core/usage", "internal/core/reqcache", "internal/core/table", "internal/core/match", "internal/billing"} {
 		for _, use := range uses(t, pkg, "time", "Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick", "NewTicker", "NewTimer") {
 			t.Errorf("%s: the core has no clock", use)
 		}

@@ -1,5 +1,5 @@
-// Package arch holds no code: its tests keep the directions of docs/architecture.md, and the size and links of the docs.
-// Arrows point at limit, lease and ledger, which know no engine, no protocol and no
-// flags; the SDK drags no store into its users' programs and shows them no type but
-// its own and the standard library's; errors become gRPC codes in one place.
+// Package arch holds no code. Its tests keep the directions of docs/architecture.md, the size and links of the docs,
+// and the length of sentences in comments. Arrows point at limit, lease and ledger, which know no engine, no protocol
+// and no flags. The SDK drags no store into its users' programs, and shows them only its own types and the standard
+// library's. Errors become gRPC codes in one place.
 package arch

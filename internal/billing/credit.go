@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// Credit is money that a tenant has in advance. It pays what statements come to.
+// Credit is money that a tenant has in advance. It pays statements.
 type Credit struct {
 	ID       string
 	Currency string
@@ -16,12 +16,12 @@ type Credit struct {
 	Given    int64 // Unix seconds
 	Expires  int64 // Unix seconds; 0 for never
 	Voided   int64 // Unix seconds; 0 for a credit that holds
-	// Rollover is the most that is carried over to the next period, in minor units;
-	// what is left beyond it lapses. Below 0 all is.
+	// Rollover is the most that is carried over to the next period, in minor units; what is left beyond it lapses.
+	// Below 0 everything is carried over.
 	Rollover int64
 }
 
-// Burn is what became of a credit in a period: Before = Paid + Lapsed + After.
+// Burn is the use of a credit in a period: Before = Paid + Lapsed + After.
 type Burn struct {
 	Credit   string `json:"credit"`
 	Currency string `json:"currency"`
@@ -31,8 +31,8 @@ type Burn struct {
 	After    int64  `json:"after"`
 }
 
-// pays reports whether the credit is there in a period: given before its end, not
-// expired when it begins, and not voided before it ends.
+// pays reports whether the credit pays in a period. It was given before the period's end, has not expired at its
+// beginning, and is not voided before its end.
 func (c *Credit) pays(p Period) bool {
 	return c.Given < p.To && (c.Expires == 0 || c.Expires > p.From) && !c.void(p)
 }
@@ -42,14 +42,14 @@ func (c *Credit) void(p Period) bool { return c.Voided != 0 && c.Voided < p.To }
 // CarriedPrefix begins the id of every credit that a statement makes, and of no other.
 const CarriedPrefix = "carried-"
 
-// Carried is a credit that closing a statement makes: what it comes to below zero in one currency.
+// Carried is a credit that closing a statement makes: the amount below zero in one currency.
 type Carried struct {
 	Credit   string // its id
 	Currency string
 	Amount   int64 // above 0
 }
 
-// Carried are the credits that closing the statement makes, by currency. A tenant has one statement of a period, so
+// Carried are the credits that closing the statement makes, by currency. A tenant has one statement for each period, so
 // their ids are unique.
 func (s *Statement) Carried() (all []Carried) {
 	tenant := sha256.Sum256([]byte(s.Tenant))
@@ -62,8 +62,7 @@ func (s *Statement) Carried() (all []Carried) {
 	return all
 }
 
-// order is which of two credits is used first: by priority, then the one that expires
-// earlier, then the older one.
+// order says which of two credits is used first: by priority, then the one that expires earlier, then the older one.
 func (c *Credit) order(d *Credit) int {
 	never := func(expires int64) int64 {
 		if expires == 0 {
@@ -75,8 +74,8 @@ func (c *Credit) order(d *Credit) int {
 		cmp.Compare(c.Given, d.Given), cmp.Compare(c.ID, d.ID))
 }
 
-// burn lets credits pay what is due, by currency, and takes it off. What is left of one
-// that has expired by the period's end, was voided, or is above its rollover, lapses.
+// burn lets credits pay amounts due, by currency, and subtracts the payments from due. A remainder lapses if the credit
+// has expired by the period's end or was voided. So does the part above its rollover.
 func burn(p Period, credits []Credit, due map[string]int64) (burns []Burn, lines []Line) {
 	credits = slices.Clone(credits)
 	slices.SortFunc(credits, func(a, b Credit) int { return a.order(&b) })

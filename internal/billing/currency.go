@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// currencies are the codes of ISO 4217 that money is paid in, by how many digits their
-// minor unit has. Funds, metals and codes for testing are left out.
+// currencies are the ISO 4217 codes of money that is paid in, with the digits of their minor unit. Funds, metals and
+// codes for testing are left out.
 var currencies = func() map[string]int {
 	byDigits := map[int]string{
 		0: "BIF CLP DJF GNF ISK JPY KMF KRW PYG RWF UGX VND VUV XAF XOF XPF",

@@ -7,14 +7,13 @@ import (
 	"strings"
 )
 
-// Bounds of a decimal, so that its coefficient fits an int64 and no price is written
-// finer than anybody could check.
+// These bound a decimal, so that its coefficient fits an int64 and no price is finer than anybody could check.
 const (
 	MaxDecimals = 12 // digits after the point
 	maxDigits   = 18 // in all
 )
 
-// MaxAmount bounds what one line may come to, in minor units: what a double holds exactly.
+// MaxAmount bounds the amount of a line, in minor units: the largest integer range that a double holds exactly.
 const MaxAmount = 1<<53 - 1
 
 // ErrAmount means that an amount of money is beyond MaxAmount.
@@ -70,10 +69,10 @@ func point(n int64, decimals int) string {
 
 func power(n int) *big.Int { return new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(n)), nil) }
 
-// round returns the whole number nearest to r; of two as near, the even one.
+// round returns the whole number nearest to r; of two equally near, the even one.
 func round(r *big.Rat) (int64, error) {
 	twice := new(big.Int).Lsh(r.Num(), 1)
-	// The floor of r + 1/2, one less where that was a tie and gave an odd number.
+	// It is the floor of r + 1/2, less one if that was a tie with an odd result.
 	sum := twice.Add(twice, r.Denom())
 	n, rest := new(big.Int).DivMod(sum, new(big.Int).Lsh(r.Denom(), 1), new(big.Int))
 	if rest.Sign() == 0 && n.Bit(0) == 1 {

@@ -1,8 +1,8 @@
 package billing
 
-// InForce returns what a unit is priced by that says nothing else: the plan that the tenant has in a slot, empty for none,
-// and the number of the policy version in force then. The first version counts from the hour that it was made in, as a
-// tenant's first plan does; before that the number is 0.
+// InForce returns the plan and policy version that price a unit which names neither. They are the tenant's plan in the
+// unit's slot, empty for none, and the version in force then. The first version counts from the hour that it was made
+// in, as a tenant's first plan does; before that the number is 0.
 func InForce(subscriptions []Subscription, versions []Version) func(slot int64) (plan string, version int64) {
 	t := newTimeline(&Input{Subscriptions: subscriptions, Versions: versions})
 	return func(slot int64) (string, int64) {

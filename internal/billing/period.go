@@ -8,24 +8,23 @@ import (
 	"github.com/f4ee788f/quota/internal/core/calendar"
 )
 
-// Grid is what the edges of periods are moved up to: the ledger's usual slot. Usage belongs where
-// its slot begins, so that an edge within a slot would divide what cannot be divided.
-// It is the same whatever slots a policy has, so that a period never moves. Edges of plans and prices stay
-// where they are, for usage says which of them it is of.
+// Grid is what the edges of periods are moved up to: the ledger's usual slot. Usage belongs where its slot begins, so
+// an edge within a slot would divide usage that cannot be divided. Grid does not depend on a policy's slots, so that a
+// period never moves. Edges of plans and prices stay where they are, because usage names its plan and price.
 const Grid = 300 // seconds
 
-// ErrPeriod means that a name is none of a period.
+// ErrPeriod means that a name names no period.
 var ErrPeriod = errors.New("billing: no such period")
 
-// Cycle is how a tenant's periods follow one another: each begins at midnight of the
-// same day of the month, or of the month's last day where it has no such day. Day 1
-// makes calendar months; the day that a tenant began on, anniversaries.
+// Cycle is how a tenant's periods follow one another. Each begins at midnight of the same day of the month, or of the
+// month's last day where it has no such day. Day 1 makes calendar months; the day that a tenant began on makes
+// anniversaries.
 type Cycle struct {
 	Zone *time.Location // nil for UTC
 	Day  int            // 1 to 31
 }
 
-// Period is what a statement is for: half-open, in Unix seconds.
+// Period is the time of a statement: half-open, in Unix seconds.
 type Period struct {
 	Name     string // the month that it begins in, such as 2026-11
 	From, To int64
@@ -68,13 +67,13 @@ func (c Cycle) At(t int64) Period {
 	return p
 }
 
-// in returns the period that begins in a month; months beyond a year are of others.
+// in returns the period that begins in a month. Months beyond 12 count into the next year.
 func (c Cycle) in(y int, m time.Month) Period {
 	first := time.Date(y, m, 1, 0, 0, 0, 0, time.UTC)
 	return Period{Name: first.Format("2006-01"), From: c.start(y, m), To: c.start(y, m+1)}
 }
 
-// start is the first edge of the grid in the month's day.
+// start is the first edge of the grid on the month's day.
 func (c Cycle) start(y int, m time.Month) int64 {
 	last := time.Date(y, m+1, 0, 0, 0, 0, 0, time.UTC)
 	day := min(max(c.Day, 1), last.Day())

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Bounds of a price. What usage then comes to is bounded by MaxAmount when it is rated.
+// Bounds of a price. MaxAmount bounds the amounts when usage is rated.
 const (
 	MaxUnits      = 1_000_000_000_000 // of an allowance, a tier or a package
 	MaxTiers      = 64
@@ -22,7 +22,7 @@ const (
 	Package               // by packages begun
 )
 
-// String is the word that a document has for it.
+// String is the document's word for the mode.
 func (m Mode) String() string { return [...]string{"graduated", "volume", "package"}[m] }
 
 // Tier prices units up to a number, counted from the period's first.
@@ -31,7 +31,7 @@ type Tier struct {
 	Unit Decimal
 }
 
-// MeterPrice is what the units of one meter cost. A price per unit is one tier.
+// MeterPrice is the price of one meter's units. A price per unit is one tier.
 type MeterPrice struct {
 	Meter    string
 	Included int64 // units of each period that cost nothing: its first
@@ -39,13 +39,13 @@ type MeterPrice struct {
 	Tiers    []Tier  // of Graduated and Volume: ascending, the last without end
 	Size     int64   // of a Package, in units
 	Package  Decimal // the price of one
-	// Overage is what a unit above a soft limit costs. Where Apart is set these units
-	// are priced on their own; otherwise they count like all others.
+	// Overage is the price of a unit above a soft limit. Where Apart is set these units are priced on their own;
+	// otherwise they count like all others.
 	Overage Decimal
 	Apart   bool
 }
 
-// Price is what a plan costs: immutable, as the policy version that it is part of.
+// Price is the price of a plan: immutable, as its policy version.
 type Price struct {
 	Currency string
 	Monthly  int64        // flat fee of a period, in minor units
@@ -111,8 +111,8 @@ func (p *Price) Meter(name string) *MeterPrice {
 	return nil
 }
 
-// String says all of the price in a line. Prices are the same exactly if it is: a
-// statement tells the terms of a period apart by it. It is empty for no price.
+// String writes the whole price in a line. Prices are the same exactly if their lines are; a statement distinguishes
+// the terms of a period by it. It is empty for no price.
 func (p *Price) String() string {
 	if p == nil {
 		return ""
@@ -133,7 +133,7 @@ func (p *Price) String() string {
 	return strings.Join(parts, "; ")
 }
 
-// String says what the meter's units cost.
+// String writes the price of the meter's units.
 func (m *MeterPrice) String() string {
 	var parts []string
 	if m.Included > 0 {

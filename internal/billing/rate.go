@@ -14,7 +14,7 @@ const (
 	KindCarried = "carried" // what is below zero, and becomes a credit of the statements after
 )
 
-// Units are what a meter counted.
+// Units are a meter's count.
 type Units struct {
 	Meter    string `json:"meter"`
 	Admitted int64  `json:"admitted"` // overage included
@@ -31,20 +31,19 @@ type Line struct {
 	Included int64  `json:"included"` // of these at no cost
 	Currency string `json:"currency"`
 	Amount   int64  `json:"amount"` // minor units
-	// Period is the service period of an adjustment: the earlier period whose amounts
-	// late usage changed. It is empty for what is of the statement's own period.
+	// Period is the service period of an adjustment: the earlier period whose amounts late usage changed. It is empty
+	// for lines of the statement's own period.
 	Period string `json:"period,omitempty"`
 	Credit string `json:"credit,omitempty"` // the credit that pays, or that is made
-	// Tenant is whose it is, of a tenant below that this one pays for; empty for its own.
+	// Tenant is the tenant below for which this one pays; empty for the payer's own line.
 	Tenant string `json:"tenant,omitempty"`
 
 	term string // Term.Price: two terms of a plan may share the price of a line
 }
 
-// charge is what a term costs that holds for a share of a period: a line for each part
-// of the price, rounded once. What a period has once is had in proportion: the fee, the
-// minimum, and included units, these rounded up to a whole unit. Tiers and packages
-// count from the term's first unit and are not divided.
+// charge returns the lines of a term that holds for a share of a period: one for each part of the price, rounded once.
+// The fee, the minimum and the included units are those of a period. So they are divided by share, included units
+// rounded up to a whole unit. Tiers and packages count from the term's first unit and are not divided.
 func charge(plan string, p *Price, share *big.Rat, used []Units) ([]Line, error) {
 	if p == nil {
 		return nil, nil
@@ -107,7 +106,7 @@ func charge(plan string, p *Price, share *big.Rat, used []Units) ([]Line, error)
 	return lines, nil
 }
 
-// cost is what the units after the first free ones come to, in the currency's major unit.
+// cost is the cost of the units after the first free ones, in the currency's major unit.
 func (m *MeterPrice) cost(free, units int64) *big.Rat {
 	switch m.Mode {
 	case Package:
@@ -143,8 +142,7 @@ func times(n int64, d Decimal) *big.Rat {
 	return new(big.Rat).Mul(new(big.Rat).SetInt64(n), d.rat())
 }
 
-// roundUp is the least whole number that is not below r, which is not negative and
-// small enough.
+// roundUp is r rounded up to a whole number. r must not be negative, and must be small enough.
 func roundUp(r *big.Rat) int64 {
 	n, rest := new(big.Int).QuoRem(r.Num(), r.Denom(), new(big.Int))
 	if rest.Sign() > 0 {

@@ -258,7 +258,7 @@ func draw(t *rapid.T) *Input {
 func sums(lines []Line, period string) map[string]int64 {
 	all := map[string]int64{}
 	for _, l := range lines {
-		if l.Period == period && l.Kind != KindCredit {
+		if l.Period == period && l.Kind != KindCredit && l.Kind != KindCarried {
 			all[l.Currency] += l.Amount
 		}
 	}

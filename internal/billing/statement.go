@@ -11,9 +11,8 @@ import (
 	"time"
 )
 
-// Format is the number of the statement's encoding and of the rules behind it. Another
-// one means that the same input may give other bytes: a closed statement is read by
-// the rules of its own.
+// Format is the number of the statement's encoding and of its rules. With another number the same input may give other
+// bytes: a closed statement is read by its own rules.
 const Format = 1
 
 // Block names a sealed block of the ledger.
@@ -22,7 +21,7 @@ type Block struct {
 	Hash   string `json:"hash"` // hexadecimal
 }
 
-// Input is all that a statement depends on.
+// Input is everything that a statement depends on.
 type Input struct {
 	Tenant        string
 	Cycle         Cycle
@@ -35,22 +34,22 @@ type Input struct {
 	Earlier       []Period // that statements before were made for
 	Credits       []Credit
 	Quarantined   *Quarantined // of the tenant and its members, of slots before the period's end; nil for nothing
-	// Elsewhere is when another paid for the tenant than the one whose statement this is, on the grid: what is of
-	// those times is on that one's statements.
+	// Elsewhere is when another tenant paid than the one whose statement this is, on the grid. Usage of those times is
+	// on that one's statements.
 	Elsewhere []Range
-	// Members are tenants below that this one pays for, or paid for once, by id: each with the plans, versions and
-	// usage of its own. Their cycle, period, block, earlier periods and credits are this one's.
+	// Members are tenants below that this one pays for, or paid for once, by id. Each has its own plans, versions and
+	// usage. Their cycle, period, block, earlier periods and credits are this one's.
 	Members []Input
 }
 
-// Quarantined is what was in quarantine when a statement was made: usage that is not on it. What is released later comes
-// with a later statement, as late usage; what is discarded is on none.
+// Quarantined is the usage that was in quarantine when a statement was made, and is not on it. Usage released later
+// comes with a later statement, as late usage; discarded usage is on none.
 type Quarantined struct {
 	Rows  int64 `json:"rows"`
 	Units int64 `json:"units"`
 }
 
-// Pays reports whether any of a period is paid for here.
+// Pays reports whether the statement's tenant pays for any part of a period.
 func (in *Input) Pays(p Period) bool {
 	at := p.From
 	for _, r := range in.Elsewhere { // in order, and apart
@@ -62,7 +61,7 @@ func (in *Input) Pays(p Period) bool {
 	return at < p.To
 }
 
-// Total is what a statement comes to in one currency: Charges + Adjustments − Credits + Carried. It is never below 0.
+// Total is the total of a statement in one currency: Charges + Adjustments − Credits + Carried. It is never below 0.
 type Total struct {
 	Currency    string `json:"currency"`
 	Charges     int64  `json:"charges"`
@@ -72,7 +71,7 @@ type Total struct {
 	Total       int64  `json:"total"`
 }
 
-// Day is what a meter counted on a day of the tenant's zone.
+// Day is a meter's count on a day of the tenant's zone.
 type Day struct {
 	Date     string `json:"date"`
 	Meter    string `json:"meter"`
@@ -89,8 +88,8 @@ type Span struct {
 	To   string `json:"to"`
 }
 
-// Statement is what a tenant owes for a period, and how that comes about. Times are
-// RFC 3339 in the tenant's zone, or Unix seconds; amounts are minor units.
+// Statement is what a tenant owes for a period, and how the amount comes about. Times are RFC 3339 in the tenant's
+// zone, or Unix seconds; amounts are minor units.
 type Statement struct {
 	Format  int     `json:"format"`
 	Tenant  string  `json:"tenant"`
@@ -102,12 +101,11 @@ type Statement struct {
 	Credits []Burn  `json:"credits"`
 	Totals  []Total `json:"totals"` // by currency
 	Days    []Day   `json:"days"`   // by date and meter
-	// Quarantined is left out where nothing was.
+	// Quarantined is left out if nothing was in quarantine.
 	Quarantined *Quarantined `json:"quarantined,omitempty"`
 }
 
-// Rate makes the statement. Errors wrap ErrAmount, where an amount cannot be kept, and
-// ErrPeriod.
+// Rate makes the statement. Errors wrap ErrPeriod, or ErrAmount if an amount is too large to keep.
 func Rate(in *Input) (*Statement, error) {
 	if in.Period.From >= in.Period.To {
 		return nil, fmt.Errorf("%w: it ends before it begins", ErrPeriod)
@@ -137,8 +135,7 @@ func Rate(in *Input) (*Statement, error) {
 	return s, nil
 }
 
-// rate adds what a tenant's usage and plans come to in the periods of the one that pays. tenant is
-// empty for that one itself.
+// rate adds the cost of a tenant's usage and plans in the payer's periods. tenant is empty for the payer itself.
 func (s *Statement) rate(payer, of *Input, tenant string) error {
 	t := newTimeline(of)
 	terms, lines, err := t.rate(payer.Period, of.Usage, true)
@@ -168,7 +165,7 @@ func (s *Statement) rate(payer, of *Input, tenant string) error {
 	return nil
 }
 
-// rate is what a period comes to; without late usage, as it was before that came.
+// rate is the terms and lines of a period. Without late, they are as they were before late usage came.
 func (t *timeline) rate(p Period, usage []Usage, late bool) ([]Term, []Line, error) {
 	terms, err := t.terms(p, func(use func(*Usage)) {
 		for i := range usage {
@@ -191,9 +188,8 @@ func (t *timeline) rate(p Period, usage []Usage, late bool) ([]Term, []Line, err
 	return terms, lines, nil
 }
 
-// adjust is what late usage changes of an earlier period: what it comes to now, less
-// what it came to then. So it is right for tiers and minimums, and adjustments add up
-// however usage comes in.
+// adjust is the change that late usage makes to an earlier period: its amounts now, less its amounts then. So it is
+// right for tiers and minimums, and adjustments add up however usage comes in.
 func (t *timeline) adjust(p Period, usage []Usage) ([]Line, error) {
 	if !slices.ContainsFunc(usage, func(u Usage) bool { return u.Late && p.Has(u.Slot) }) {
 		return nil, nil
@@ -206,7 +202,7 @@ func (t *timeline) adjust(p Period, usage []Usage) ([]Line, error) {
 	if err != nil {
 		return nil, err
 	}
-	// A line is the same one as before if all but its counts and amount is.
+	// Two lines are the same if everything but their counts and amounts is.
 	key := func(l Line) Line {
 		l.Units, l.Included, l.Amount = 0, 0, 0
 		return l
@@ -306,8 +302,7 @@ func (s *Statement) days(sums map[dayOf]*Day) {
 	slices.SortFunc(s.Days, func(a, b Day) int { return cmp.Or(strings.Compare(a.Date, b.Date), strings.Compare(a.Meter, b.Meter)) })
 }
 
-// Encode writes the statement in its only encoding, and returns its digest: what a
-// closed statement is known by.
+// Encode writes the statement in its only encoding, and returns its digest, by which a closed statement is known.
 func (s *Statement) Encode() (document []byte, digest string, err error) {
 	if document, err = json.Marshal(s); err != nil {
 		return nil, "", err
@@ -316,7 +311,7 @@ func (s *Statement) Encode() (document []byte, digest string, err error) {
 	return document, hex.EncodeToString(sum[:]), nil
 }
 
-// Decode reads what Encode wrote; the digest says whether it is that.
+// Decode reads what Encode wrote, and checks it against the digest.
 func Decode(document []byte, digest string) (*Statement, error) {
 	sum := sha256.Sum256(document)
 	if got := hex.EncodeToString(sum[:]); got != digest {
@@ -326,14 +321,12 @@ func Decode(document []byte, digest string) (*Statement, error) {
 	return s, json.Unmarshal(document, s)
 }
 
-// Edges are the times, Unix seconds, at which the period begins and ends and between them
-// all at which a plan or a price changes. Usage between two counts alike, whatever its slot is,
-// but for the days that it is shown by.
+// Edges are the period's begin and end, and all times between at which a plan or a price changes, in Unix seconds.
+// Usage between two edges counts alike in any slot, except for the day on which it is shown.
 func (in *Input) Edges() []int64 { return newTimeline(in).edges(in.Period) }
 
-// Divided are the hours, Unix seconds, of the period within which slots may count
-// differently: by plan or price, by day, or in no period. Of all others usage may be
-// given as of the whole hour, at its beginning: the statement is the same.
+// Divided are the hours of the period, Unix seconds, within which slots may count differently: by plan or price, by
+// day, or in no period. In all other hours usage may be given at the beginning of the hour: the statement is the same.
 func (in *Input) Divided() (hours []int64) {
 	t := newTimeline(in)
 	for _, edge := range t.edges(in.Period) {

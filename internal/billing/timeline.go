@@ -14,21 +14,20 @@ type Subscription struct {
 	To   int64 // 0 for the one that has not ended
 }
 
-// Version is a policy version and what its plans cost. It is in force until the next.
+// Version is a policy version and the prices of its plans. It is in force until the next.
 type Version struct {
 	Number int64
 	From   int64             // Unix seconds
 	Prices map[string]*Price // of all its plans; nil for one that costs nothing
 }
 
-// Usage is what sealed entries of one slot, meter, policy version and plan add up to.
+// Usage is the sum of sealed entries of one slot, meter, policy version and plan.
 type Usage struct {
 	Slot    int64
 	Version int64
 	Plan    string // that they were admitted under; empty where that is not known: the one at the slot's beginning
 	Units
-	// Late is set where it was sealed above the height of the statement before: what
-	// was not in it.
+	// Late is set for usage sealed above the height of the statement before, which did not have it.
 	Late bool
 }
 
@@ -38,8 +37,8 @@ type Range struct {
 	To   int64 `json:"to"`
 }
 
-// Term is one plan at one price within a period. Where a tenant comes back to a plan
-// at the same price, that is the same term: to leave it and come back gains nothing.
+// Term is one plan at one price within a period. A tenant that comes back to a plan at the same price continues the
+// same term, so leaving and coming back gains nothing.
 type Term struct {
 	Tenant string  `json:"tenant,omitempty"` // as Line.Tenant
 	Plan   string  `json:"plan"`             // empty for usage that no subscription was there for
@@ -58,12 +57,12 @@ func (t *Term) seconds() (n int64) {
 	return n
 }
 
-// lines are what the term comes to.
+// lines are the lines of the term.
 func (t *Term) lines(p Period) ([]Line, error) {
 	return charge(t.Plan, t.price, big.NewRat(t.seconds(), p.Length()), t.Used)
 }
 
-// timeline is which plan and price held when, to the second.
+// timeline says which plan and price held when, to the second.
 type timeline struct {
 	subscriptions []Subscription // by From
 	versions      []Version      // by Number, and by From
@@ -78,8 +77,8 @@ func newTimeline(in *Input) *timeline {
 	for i := range t.subscriptions {
 		s := &t.subscriptions[i]
 		if i == 0 {
-			// Nothing was there before that its first slot could belong to: the first one
-			// begins with the hour, which no slot straddles, or its first units would be no plan's.
+			// No plan came before, so the first one begins with its hour, which no slot straddles. Otherwise the first
+			// units in the slot would have no plan.
 			s.From -= (s.From%3600 + 3600) % 3600
 		}
 	}
@@ -103,7 +102,7 @@ func (t *timeline) plan(at int64) string {
 	return ""
 }
 
-// isElsewhere reports whether what is of that time is on another's statements.
+// isElsewhere reports whether usage of that time is on another's statements.
 func (t *timeline) isElsewhere(at int64) bool { return within(t.elsewhere, at) }
 
 // within reports whether a time is in one of the ranges.
@@ -121,8 +120,8 @@ func (t *timeline) version(at int64) *Version {
 	return nil
 }
 
-// price is what the plan costs by a policy version that has it: nil for nothing. Where the version is not known, or does
-// not have the plan, it is what the plan costs by the one in force at that time.
+// price is what the plan costs by a policy version that has it: nil for nothing. If the version is unknown, or lacks
+// the plan, the version in force at that time decides.
 func (t *timeline) price(plan string, version, at int64) *Price {
 	if v := t.byNumber[version]; v != nil {
 		if price, has := v.Prices[plan]; has {
@@ -135,17 +134,17 @@ func (t *timeline) price(plan string, version, at int64) *Price {
 	return nil
 }
 
-// made reports whether usage of a plan is a tenant's that somebody made by then. Before that it may have been admitted
-// under the default plan, which nobody pays for: within the hour that the first subscription begins in, too.
+// made reports whether the tenant of the usage was made by then. Before that usage may have been admitted under the
+// default plan, which nobody pays for. The hour in which the first subscription begins counts as before.
 func (t *timeline) made(u *Usage) bool {
 	hour := floor(u.Slot, 3600)
 	return len(t.subscriptions) > 0 && hour > t.subscriptions[0].From ||
 		slices.ContainsFunc(t.subscriptions, func(s Subscription) bool { return s.Plan == u.Plan && s.From < hour+3600 })
 }
 
-// terms divides a period: by what held when, and with the usage that was admitted
-// under each. Usage is priced under the plan that it was admitted under, by the version that it was,
-// if that price held for some of the period: an agent that a change reached late needs no cut.
+// terms divides a period by the plan and price in force, with the usage that was admitted under each. Usage is priced
+// under the plan and the version of its admission, if that price held for some of the period. So an agent that heard
+// late of a change needs no cut.
 func (t *timeline) terms(p Period, usage func(func(*Usage))) ([]Term, error) {
 	type identity struct{ plan, price string }
 	var terms []*Term
@@ -187,8 +186,8 @@ func (t *timeline) terms(p Period, usage func(func(*Usage))) ([]Term, error) {
 		if u.Plan != "" && !t.made(u) {
 			price = nil
 		} else if !held(plan, price) {
-			// An agent was told late of another price. One that held for none of the period includes
-			// nothing, so its units would cost what the plan's own includes: they are priced as the plan is in that slot.
+			// An agent heard late of another price. A price that held for none of the period includes no units, so
+			// these would cost what the plan includes. They are priced as the plan is in that slot.
 			for _, at := range []int64{u.Slot + Grid - 1, u.Slot} {
 				if own := t.price(plan, 0, at); held(plan, own) || u.Plan == "" {
 					price = own
@@ -205,7 +204,7 @@ func (t *timeline) terms(p Period, usage func(func(*Usage))) ([]Term, error) {
 		slices.SortFunc(term.Used, func(a, b Units) int { return cmp.Compare(a.Meter, b.Meter) })
 		out[i] = *term
 	}
-	// By when they began; those that never held, by what they are.
+	// Terms are sorted by when they began. Those that never held come by plan and price.
 	slices.SortStableFunc(out, func(a, b Term) int {
 		return cmp.Or(cmp.Compare(a.began(p), b.began(p)), cmp.Compare(a.Plan, b.Plan), cmp.Compare(a.Price, b.Price))
 	})
@@ -230,7 +229,7 @@ func (t *Term) use(u Units) error {
 	return t.Used[len(t.Used)-1].add(u)
 }
 
-// add refuses sums that an int64 may not hold: they would be money by mistake.
+// add refuses sums that an int64 may not hold: they would become wrong amounts.
 func (s *Units) add(u Units) error {
 	const most = 1 << 60
 	s.Admitted += u.Admitted
@@ -244,7 +243,7 @@ func (s *Units) add(u Units) error {
 	return nil
 }
 
-// edges are the period's, and between them all times at which something changes.
+// edges are the period's begin and end, and all times between at which something changes.
 func (t *timeline) edges(p Period) []int64 {
 	edges := []int64{p.From, p.To}
 	add := func(at int64) {

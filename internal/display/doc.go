@@ -1,3 +1,3 @@
-// Package display is how text of others is shown to people: nothing of it acts upon the terminal or turns other text around (escape.go), and tables
-// stand in columns whatever script it is in (table.go).
+// Package display shows text of others to people. Such text cannot act upon the terminal or turn other text around
+// (escape.go). Tables stand in columns in any script (table.go).
 package display

@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// Hidden is what a terminal acts upon instead of showing it: controls, and what changes the direction of text.
+// Hidden reports what a terminal obeys instead of showing: controls, and characters that change the direction of text.
 func Hidden(r rune) bool {
 	switch {
 	case r == 0x061C, r == 0x200E, r == 0x200F, r >= 0x202A && r <= 0x202E, r >= 0x2066 && r <= 0x2069: // bidi
@@ -18,7 +18,7 @@ func Hidden(r rune) bool {
 	return unicode.IsControl(r)
 }
 
-// Escape writes hidden characters but those of keep as \uXXXX, as JSON does, and bytes that are no text as \xXX.
+// Escape writes hidden characters as \uXXXX, as JSON does, except those in keep. Bytes that are no text become \xXX.
 func Escape(s, keep string) string {
 	if strings.IndexFunc(s, Hidden) < 0 && utf8.ValidString(s) {
 		return s

@@ -8,8 +8,8 @@ import (
 	textwidth "golang.org/x/text/width"
 )
 
-// Table writes rows, of which the first is the header and the longest, escaped and aligned by what characters take on a terminal; numbers says
-// which columns are right-aligned.
+// Table writes rows; the first is the header and the longest. Cells are escaped, and aligned by the columns that their
+// characters take on a terminal. numbers says which columns are right-aligned.
 func Table(w io.Writer, rows [][]string, numbers map[int]bool) error {
 	if len(rows) == 0 {
 		return nil
@@ -41,8 +41,8 @@ func Table(w io.Writer, rows [][]string, numbers map[int]bool) error {
 	return err
 }
 
-// width is how many columns of a terminal s takes: two for each character that East Asian
-// fonts make wide, none for those that are put onto the one before.
+// width is how many columns of a terminal s takes. A character that East Asian fonts make wide takes two; one that is
+// put onto the one before takes none.
 func width(s string) (n int) {
 	for _, r := range s {
 		switch k := textwidth.LookupRune(r).Kind(); {

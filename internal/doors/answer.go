@@ -11,11 +11,12 @@ import (
 	"github.com/f4ee788f/quota/pkg/client/httpquota"
 )
 
-// statusHeader tells the table's status where a gateway asked for another one.
+// statusHeader tells the status that the table has, where a gateway asked for another one.
 const statusHeader = "X-Quota-Status"
 
-// answer writes a decision as HTTP, and returns the status that the table has. denied replaces that of denials that are
-// the caller's, where a gateway understands only some other one; 0 does not.
+// answer writes a decision as HTTP, and returns the status that the table has. denied replaces the status of the
+// caller's own denials, for gateways that understand only one; 0 does not. unknown replaces 403 for unknown tenants; 0
+// does not.
 func answer(w http.ResponseWriter, d client.Decision, denied, unknown int) int {
 	httpquota.Headers(d, w.Header().Set)
 	status := httpquota.StatusWith(d, unknown)

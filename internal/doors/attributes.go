@@ -15,9 +15,8 @@ import (
 	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
-// maxAttributes bounds the attributes that a door can be configured with: a limit
-// tells buckets apart by at most limit.MaxBy, and more than a few limits' worth is a
-// mistake in the configuration.
+// maxAttributes bounds the attributes that a door can be configured with. A limit tells buckets apart by at most
+// limit.MaxBy; more than a few limits' worth is a mistake in the configuration.
 const maxAttributes = 32
 
 // ErrAttribute is wrapped by every fault in an attribute's configuration.
@@ -41,19 +40,19 @@ type attribute struct {
 
 type source func(*http.Request) string
 
-// ParseAttributes reads `NAME=SOURCE[,SOURCE…]` for each attribute. A source is
+// ParseAttributes reads `NAME=SOURCE[,SOURCE…]` for each attribute. A source is one of:
 //
-//	header:NAME    a request header, the first of that name
-//	method         the original request's method
-//	path           the original request's path, without its query
-//	method+path    both, as in "POST /orders"
-//	host           the original request's host, without a port
-//	ip             the original client's address
-//	value:TEXT     TEXT itself
+//	header:NAME    a request header, the first of that name.
+//	method         the original request's method.
+//	path           the original request's path, without its query.
+//	method+path    both, as in "POST /orders".
+//	host           the original request's host, without a port.
+//	ip             the original client's address.
+//	value:TEXT     TEXT itself.
 //
-// The original request is what the gateway tells of it: X-Original-Method and
-// X-Original-URI (nginx), X-Forwarded-Method and X-Forwarded-Uri (Traefik, Caddy),
-// else the check's own. Every fault is reported, joined; each wraps ErrAttribute.
+// The original request is what the gateway tells of it, else the check's own. Gateways tell it as X-Original-Method and
+// X-Original-URI (nginx), or as X-Forwarded-Method and X-Forwarded-Uri (Traefik, Caddy). Every fault is reported,
+// joined; each wraps ErrAttribute.
 func ParseAttributes(specs []string) (Attributes, error) {
 	var a Attributes
 	var faults []error
@@ -116,8 +115,8 @@ func parseSource(word string) (source, error) {
 	return nil, fmt.Errorf("no such source: %s; write header:NAME, method, path, method+path, host, ip or value:TEXT", limit.Quote(word))
 }
 
-// Of calls add for each attribute that the request has, in the configured order. One
-// without a value is left out: to a limit it is absent.
+// Of calls add for each attribute that the request has, in the configured order. An attribute without a value is left
+// out: to a limit it is absent.
 func (a Attributes) Of(r *http.Request, add func(name, value string)) {
 	for i := range a.list {
 		for _, from := range a.list[i].sources {
@@ -155,10 +154,9 @@ func originalPath(r *http.Request) string {
 	return plainPath(uri)
 }
 
-// plainPath is a request URI's path without its query and fragment, decoded once and
-// clean: gateways hand on what the client wrote, and a limit on /orders must hold for
-// //orders, /x/..%2forders and /orders#x too. No client should send a fragment; nginx
-// and others cut it off and serve the rest.
+// plainPath is a request URI's path without its query and fragment, decoded once and clean. Gateways hand on what the
+// client wrote, and a limit on /orders must hold for //orders, /x/..%2forders and /orders#x too. No client should send
+// a fragment; nginx and others cut it off and serve the rest.
 func plainPath(uri string) string {
 	p := uri
 	if i := strings.IndexAny(uri, "?#"); i >= 0 {
@@ -181,10 +179,10 @@ func originalHost(r *http.Request) string {
 	return strings.ToLower(strings.Trim(host, "[]"))
 }
 
-// originalIP is X-Real-IP, else the last of X-Forwarded-For: the one that the gateway
-// in front of the door has seen itself. All before it came from the client, and a
-// client that may choose its address escapes every limit by address. Where the gateway says what is no address, it is
-// not known: it is never the gateway's own, which lists may let pass. Without either header who asks is the client.
+// originalIP is X-Real-IP, else the last of X-Forwarded-For, which is the address that the gateway in front of the door
+// has seen. All addresses before it came from the client, and a client that chooses its address escapes every limit by
+// address. If the header holds no address, the client is unknown. It is never the gateway's own address, which lists
+// may let pass. Without either header the peer is the client.
 func originalIP(r *http.Request) string {
 	if said := r.Header.Get("X-Real-Ip"); said != "" {
 		return address(strings.TrimSpace(said))

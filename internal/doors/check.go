@@ -55,7 +55,7 @@ func (c *Check) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.metrics.count(doorCheck, resultOf(d))
 }
 
-// read returns what a check says; the error is for whoever set up the gateway.
+// read returns what a check says. An error is a mistake in the gateway's configuration.
 func (c *Check) read(r *http.Request) (attributes []client.Attribute, cost int64, denied int, err error) {
 	attributes = make([]client.Attribute, 0, len(c.config.Attributes.list))
 	c.config.Attributes.Of(r, func(name, value string) {

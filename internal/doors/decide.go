@@ -21,23 +21,24 @@ import (
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
-// maxWaiting bounds the questions of one stream that wait for the server: at it nothing more is
-// read, until one of them is answered. Each takes a goroutine.
+// maxWaiting bounds the questions of one stream that wait for the server, because each takes a goroutine. At it nothing
+// more is read until one is answered.
 const maxWaiting = 4 * ask.MaxQuestions
 
-// firstWait bounds how long a line may take to its first question, where connections are bounded: it is a stranger until then.
+// firstWait bounds how long a line may take to its first question, where connections are bounded. Until then its client
+// is a stranger.
 const firstWait = listen.ReadWait
 
-// maxTurn is about how many questions are decided in a turn, before other lines have theirs: some half a millisecond.
+// maxTurn is about how many questions are decided in a turn, before other lines have theirs. They take some half a
+// millisecond.
 const maxTurn = ask.MaxQuestions
 
-// Decide is the door of thin clients: one stream each, whose messages carry many questions. It needs
-// a gRPC server with ask.Codec, or Lines. It is safe for concurrent use.
+// Decide is the door of thin clients: one stream each, whose messages carry many questions. It needs a gRPC server with
+// ask.Codec, or Lines. It is safe for concurrent use.
 //
-// One goroutine of a stream leads: it reads a message, decides its questions, and
-// writes one answer to all. A decision that has to wait for the server makes another goroutine the
-// leader before it does, with what is left of the message, and is answered by itself. So what is
-// decided here, which is nearly all, costs no goroutine, and waits for nobody.
+// One goroutine of a stream leads: it reads a message, decides its questions, and writes one answer to all. A decision
+// that has to wait for the server is answered by itself. Before it waits, it makes another goroutine the leader, with
+// the rest of the message. So nearly all decisions are made here, cost no goroutine, and wait for nobody.
 type Decide struct {
 	quotav1.UnimplementedDecisionServiceServer
 
@@ -52,7 +53,7 @@ func NewDecide(c Client, m *Metrics) *Decide {
 	return &Decide{client: c, metrics: m, closing: make(chan struct{})}
 }
 
-// Close asks all thin clients to end their streams, once what they asked is answered.
+// Close asks all thin clients to end their streams, once their questions are answered.
 func (d *Decide) Close() { d.once.Do(func() { close(d.closing) }) }
 
 // stream is one thin client's.
@@ -103,8 +104,8 @@ func (d *Decide) serve(s *stream) error {
 	return s.err
 }
 
-// wait waits for the end. A client is asked for it when the door closes, or when it asked nothing for long, so that it loses no question by
-// it; one that is idle and does not heed that is left.
+// wait returns when the stream has ended. It asks the client to end the stream when the door closes, or when the client
+// asked nothing for long: so no question is lost. It leaves an idle client that does not heed that.
 func (s *stream) wait(ended <-chan struct{}) {
 	closing := s.door.closing
 	var idle <-chan time.Time
@@ -141,14 +142,15 @@ func (s *stream) wait(ended <-chan struct{}) {
 	}
 }
 
-// isBusy reports whether something was asked since it was last called, or waits.
+// isBusy reports whether a question waits, or one was asked since the last call of isBusy.
 func (s *stream) isBusy() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.asked.Swap(false) || s.waiting > 0
 }
 
-// admit takes note of a question. From its first on the connection is known; false where there are too many, and it is closed.
+// admit notes a question. With its first question the connection is known. False means that there are too many
+// connections, and this one is closed.
 func (s *stream) admit() bool {
 	if s.asked.Load() {
 		return true
@@ -175,8 +177,8 @@ func (s *stream) send(f *ask.Frame) {
 	}
 }
 
-// leader is the goroutine that reads a stream. It is the context of its decisions too: with the time
-// of the question at hand, which is of use only once that waits, and is set up only then.
+// leader is the goroutine that reads a stream. It is also the context of its decisions, with the deadline of the
+// question at hand. Only a question that waits needs the deadline, so it is set up only then.
 type leader struct {
 	context.Context // the stream's, or with the time of the question that waits
 	stream          *stream
@@ -191,7 +193,7 @@ type leader struct {
 	counts          counts
 }
 
-// newLeader returns one with nothing of a message in hand.
+// newLeader returns a leader without a message.
 func newLeader(s *stream) *leader {
 	l := &leader{Context: s.ctx, stream: s}
 	l.asking = handover.BeforeWait(l, l.part)
@@ -208,7 +210,7 @@ const (
 	isFull                 // as many questions wait as may
 )
 
-// lead reads and answers as long as there is something to.
+// lead reads and answers until there is nothing to read.
 func (l *leader) lead() outcome {
 	s := l.stream
 	for {
@@ -263,7 +265,7 @@ func (l *leader) lead() outcome {
 	}
 }
 
-// mayRead waits for room for what may wait, or tells a turner that there is none.
+// mayRead waits until another question may wait, or tells a turner that none may.
 func (s *stream) mayRead() (may bool, why outcome) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -276,7 +278,7 @@ func (s *stream) mayRead() (may bool, why outcome) {
 	return s.err == nil, ended
 }
 
-// rests reports whether as many questions wait as may: then nobody leads until one does not any more.
+// rests reports whether maxWaiting questions wait. Then nobody leads until one is answered.
 func (s *stream) rests() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -284,7 +286,7 @@ func (s *stream) rests() bool {
 	return s.full
 }
 
-// hasRoom says that a question waits no more.
+// hasRoom says that one question less waits.
 func (s *stream) hasRoom() {
 	s.mu.Lock()
 	s.waiting--
@@ -297,7 +299,7 @@ func (s *stream) hasRoom() {
 	}
 }
 
-// send sends what is answered.
+// send sends the answers.
 func (l *leader) send() {
 	if g := l.stream.led; g != nil {
 		g.send(l.out)
@@ -306,7 +308,7 @@ func (l *leader) send() {
 	l.stream.send(l.out)
 }
 
-// decide decides the question at hand. Where that waits, another goroutine leads when it returns.
+// decide decides the question at hand. If it waits, another goroutine leads by the time it returns.
 func (l *leader) decide() client.Decision {
 	q := &l.question
 	if q.Units < 0 || q.Units > limit.MaxUnits {
@@ -329,8 +331,8 @@ func (l *leader) answerAlone(d client.Decision) {
 	s.hasRoom()
 }
 
-// part makes another goroutine the leader: this one's question is going to wait. Its attributes were copied by
-// then, so that this one reads the frame no more.
+// part makes another goroutine the leader, because this one's question is about to wait. Its attributes are copied
+// first, so that this goroutine reads the frame no more.
 func (l *leader) part() {
 	if l.parted {
 		return

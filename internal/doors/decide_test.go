@@ -191,7 +191,7 @@ func (n *node) thawed() {
 }
 
 func of(tenant string) client.Attribute {
-	return client.Attribute{Name: client.AttrTenant, Value: tenant}
+	return client.Tenant(tenant)
 }
 
 func closeThin(t *testing.T, c *agentclient.Client) {

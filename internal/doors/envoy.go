@@ -35,7 +35,8 @@ type EnvoyClient interface {
 // but a mistake sends more.
 const maxDescriptors = 256
 
-// mostReported bounds what one descriptor reports after the fact: sixteen requests' worth. A stream of bytes may come to so much.
+// mostReported bounds what one descriptor reports after the fact: the units of sixteen requests. A report of streamed
+// bytes may reach it.
 const mostReported = 16 * limit.MaxUnits
 
 // errAbove says why the rest is lost.
@@ -47,8 +48,8 @@ type Envoy struct {
 
 	client  EnvoyClient
 	metrics *Metrics
-	// mapped is the mapping of the policy version last seen, made anew when the
-	// version changes. Two requests that make it at once make the same.
+	// mapped is the mapping of the policy version last seen, built again when the version changes. Two requests that
+	// build it at once build the same.
 	mapped atomic.Pointer[mappedVersion]
 	owed   owed
 }
@@ -58,15 +59,15 @@ type mappedVersion struct {
 	mapping *mapping
 }
 
-// NewEnvoy returns the service. It starts nothing: Run does, and End comes when no more is served.
+// NewEnvoy returns the service. It starts nothing. The caller calls Run, and End once nothing more is served.
 func NewEnvoy(c EnvoyClient, m *Metrics, log *slog.Logger) *Envoy {
 	return &Envoy{client: c, metrics: m, owed: owed{client: c, metrics: m, log: log}}
 }
 
-// Run books what was reported when it could not be booked, until ctx ends.
+// Run books the reports that could not be booked at once, until ctx ends.
 func (e *Envoy) Run(ctx context.Context) { e.owed.run(ctx) }
 
-// End books what it can of that within a second, and logs what is lost. Nothing is served any more.
+// End books what it can of these within a second, and logs what is lost. Nothing is served any more.
 func (e *Envoy) End() { e.owed.end() }
 
 // mapping returns the words of the policy in force; nil while none is known.
@@ -84,10 +85,9 @@ func (e *Envoy) mapping() *mapping {
 	return m.mapping
 }
 
-// ShouldRateLimit decides all descriptors as one, each of them a request to the limits, and books those that report usage after the fact; see
-// docs/doors.md for what each field means here. Errors are INVALID_ARGUMENT for a
-// request that cannot be understood, and UNAVAILABLE where nothing can be decided, so
-// that Envoy's own failure mode does.
+// ShouldRateLimit decides all descriptors as one; each is a request to the limits. It books those that report usage
+// after the fact. See docs/doors.md for what each field means here. INVALID_ARGUMENT means that a request cannot be
+// understood. UNAVAILABLE means that nothing can be decided, so that Envoy's own failure mode applies.
 func (e *Envoy) ShouldRateLimit(ctx context.Context, r *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
 	if !listen.Known(listen.PeerOf(ctx)) {
 		return nil, listen.Refused()
@@ -152,8 +152,8 @@ func (e *Envoy) ShouldRateLimit(ctx context.Context, r *rls.RateLimitRequest) (*
 	return e.answer(decisions), nil
 }
 
-// refuseLarge denies questions that ask for more than a limit lets through: an error would have Envoy let them pass. They may pass where
-// none holds them, or a switch is on. Nothing is taken for the others.
+// refuseLarge denies questions that ask for more than any limit lets through, because after an error Envoy would let
+// them pass. They pass where no limit holds them, or a switch is on. Nothing is taken for the other questions.
 func (e *Envoy) refuseLarge(ctx context.Context, questions []client.Request) []client.Decision {
 	looks := slices.Clone(questions)
 	for i := range looks {
@@ -168,8 +168,8 @@ func (e *Envoy) refuseLarge(ctx context.Context, questions []client.Request) []c
 	return decisions
 }
 
-// book books what descriptors report after the fact, now or when it can be. On an error nothing was taken for any descriptor of the call, and
-// the reports are lost: Envoy ignores the answer, so the log and the count say it.
+// book books what descriptors report after the fact, now or when it can be. On an error nothing was taken for any
+// descriptor of the call, and the reports are lost. Envoy ignores the answer, so the log and a counter tell of it.
 func (e *Envoy) book(ctx context.Context, reports []client.Request) error {
 	if len(reports) == 0 {
 		return nil
@@ -198,9 +198,8 @@ func (e *Envoy) book(ctx context.Context, reports []client.Request) error {
 	return status.Error(codes.Unavailable, err.Error())
 }
 
-// undecided reports whether the answer is lacking for the service's fault alone:
-// then Envoy's failure mode decides, as it is set to. A limit's own on_outage is an
-// answer, and so is any denial beside a fault.
+// undecided reports whether only a fault of the service kept it from an answer. Then Envoy's own failure mode decides.
+// A limit's on_outage is an answer, and so is any denial beside a fault.
 func undecided(decisions []client.Decision) (reason client.Reason, failed bool) {
 	for _, d := range decisions {
 		if d.Allowed {
@@ -214,8 +213,8 @@ func undecided(decisions []client.Decision) (reason client.Reason, failed bool) 
 	return reason, failed
 }
 
-// hitsOf returns what each descriptor costs: its own addend, where 0 only checks,
-// else the request's, where 0 stands for none given.
+// hitsOf returns the cost of each descriptor. It is its own addend, where 0 only checks, or else the request's, where 0
+// means that none was given.
 func hitsOf(r *rls.RateLimitRequest) ([]int64, error) {
 	all := int64(r.GetHitsAddend())
 	if all == 0 {
@@ -237,8 +236,8 @@ func hitsOf(r *rls.RateLimitRequest) ([]int64, error) {
 // unlimited is the decision on a descriptor that no limit holds.
 var unlimited = client.Decision{Allowed: true, Reason: client.ReasonUnlimited}
 
-// decide decides all questions as one: what one descriptor admits of a request that another denies would be billed and
-// never served.
+// decide decides all questions as one. Otherwise units would be billed for a descriptor that is admitted in a request
+// that another descriptor denies.
 func (e *Envoy) decide(ctx context.Context, questions []client.Request) []client.Decision {
 	decisions := make([]client.Decision, len(questions))
 	var asked []client.Request
@@ -278,18 +277,23 @@ func (e *Envoy) answer(decisions []client.Decision) *rls.RateLimitResponse {
 		} else if resp.OverallCode == rls.RateLimitResponse_OK && decisions[shown].Limit() == "" && d.Limit() != "" {
 			shown = i
 		}
-		if d.Limit() == "" {
+		t := d.Details()
+		if t.Limit == "" {
 			if d.Allowed {
 				s.LimitRemaining = math.MaxUint32
 			}
 			continue
 		}
-		s.CurrentLimit = currentLimit(d)
+		s.CurrentLimit = currentLimit(&t)
 		if d.Allowed {
-			s.LimitRemaining = uint32(min(headers.Remaining(d.Quota(), d.Remaining()), math.MaxUint32))
+			s.LimitRemaining = uint32(min(headers.Remaining(t.Quota, t.Remaining), math.MaxUint32))
 		}
-		if d.Allowed || headers.RowOf(d.Reason.String()).Waits {
-			s.DurationUntilReset = durationpb.New(resetOf(d))
+		switch {
+		case !d.Allowed && !headers.RowOf(d.Reason.String()).Waits:
+		case !d.Allowed && d.RetryAfter > 0:
+			s.DurationUntilReset = durationpb.New(d.RetryAfter) // the bucket may be full much later
+		default:
+			s.DurationUntilReset = durationpb.New(t.Reset)
 		}
 	}
 	resp.ResponseHeadersToAdd = headersOf(decisions[shown])
@@ -301,27 +305,18 @@ func (e *Envoy) answer(decisions []client.Decision) *rls.RateLimitResponse {
 	return resp
 }
 
-// resetOf is when it makes sense to come back: at a denial the time to stay away, if
-// that is known, for the bucket may be full much later.
-func resetOf(d client.Decision) time.Duration {
-	if !d.Allowed && d.RetryAfter > 0 {
-		return d.RetryAfter
-	}
-	return d.Reset()
-}
-
-// currentLimit is the limit in Envoy's units; without a rate where Envoy has no unit
-// for it, for a wrong one is worse than none.
-func currentLimit(d client.Decision) *rls.RateLimitResponse_RateLimit {
-	l := &rls.RateLimitResponse_RateLimit{Name: d.Limit()}
-	if u := unitOf(d.Window()); u != rls.RateLimitResponse_RateLimit_UNKNOWN && d.Quota() <= math.MaxUint32 {
-		l.Unit, l.RequestsPerUnit = u, uint32(d.Quota())
+// currentLimit is the limit in Envoy's units. It has no rate where Envoy has no unit for it, because a wrong unit is
+// worse than none.
+func currentLimit(t *client.Details) *rls.RateLimitResponse_RateLimit {
+	l := &rls.RateLimitResponse_RateLimit{Name: t.Limit}
+	if u := unitOf(t.Window); u != rls.RateLimitResponse_RateLimit_UNKNOWN && t.Quota <= math.MaxUint32 {
+		l.Unit, l.RequestsPerUnit = u, uint32(t.Quota)
 	}
 	return l
 }
 
-// unitOf is Envoy's word for a window. Calendar months and years are told by their
-// possible lengths, a change of daylight saving time included.
+// unitOf is Envoy's word for a window. Calendar months and years are recognized by their possible lengths, including a
+// change of daylight saving time.
 func unitOf(window time.Duration) rls.RateLimitResponse_RateLimit_Unit {
 	const day = 24 * time.Hour
 	switch {

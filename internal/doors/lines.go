@@ -16,12 +16,12 @@ import (
 // sortWait bounds how long a connection may take to show its protocol.
 const sortWait = 5 * time.Second
 
-// maxTurners bounds the threads that lead lines. One decides a million and more questions a second.
+// maxTurners bounds the threads that lead lines. One thread decides a million questions a second and more.
 const maxTurners = 16
 
-// Lines is a listener for two protocols on one address, told apart by a connection's first byte: thin
-// clients' lines, which it serves itself, and all else, which Accept returns. Close ends listening and leaves
-// lines that are open; Wait and Kill end them.
+// Lines is a listener for two protocols on one address, told apart by a connection's first byte. It serves thin
+// clients' lines itself; Accept returns all other connections. Close ends listening and leaves lines that are open;
+// Wait and Kill end them.
 type Lines struct {
 	net.Listener
 	door        *Decide
@@ -39,7 +39,7 @@ type Lines struct {
 func NewLines(l net.Listener, door *Decide) *Lines {
 	s := &Lines{Listener: l, door: door, others: make(chan net.Conn), closed: make(chan struct{})}
 	s.life, s.cancel = context.WithCancel(context.Background())
-	// With one processor none: what is ready to run would wait there while a turner waits for the system.
+	// With one processor there is no turner: goroutines that could run would wait while it waits in the system.
 	for range min(runtime.GOMAXPROCS(0)/2, maxTurners) {
 		s.turners = append(s.turners, new(turner))
 	}
@@ -60,7 +60,7 @@ func (s *Lines) accept() {
 			s.Close()
 			return
 		}
-		// Such as too many open files: others will be closed.
+		// The cause may be too many open files: others will be closed.
 		select {
 		case <-time.After(pause):
 			pause = min(2*pause, time.Second)
@@ -166,6 +166,6 @@ func (s *Lines) line(conn net.Conn, read []byte) {
 			stream.leave()
 		}
 	}
-	// What ends it is of no use here: the client sees the connection end too.
+	// The error is of no use here: the client sees the connection end too.
 	_ = s.door.serve(stream)
 }

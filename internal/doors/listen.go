@@ -61,7 +61,7 @@ func Listen(addr string) (net.Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("doors: %w", err)
 	}
-	// Whoever may connect may spend: not everybody on the machine.
+	// A process that may connect may spend, so not everybody on the machine may connect.
 	if err := os.Chmod(path, 0o660); err != nil {
 		return nil, errors.Join(fmt.Errorf("doors: %w", err), l.Close())
 	}

@@ -27,8 +27,8 @@ type words struct {
 
 type headerWord struct{ name, attribute string }
 
-// newMapping merges the gateways of each domain; where two of them map the same
-// word, the later one wins, as the policy's validation has it in order.
+// newMapping merges the gateways of each domain. Where two of them map the same word, the later one in the policy's
+// order wins.
 func newMapping(gateways []client.Gateway) *mapping {
 	m := &mapping{domains: make(map[string]*words)}
 	for _, g := range gateways {
@@ -85,13 +85,12 @@ func (m *mapping) of(domain string) *words {
 	return m.any
 }
 
-// attributes returns what a descriptor says of its request; nil when nothing of it
-// is mapped. A word `header:x-tenant` is found in the descriptor as the key
-// header:x-tenant or x-tenant in any case, else in the call's own metadata, where
-// Envoy puts headers with initial_metadata. The first entry of an attribute wins.
+// attributes returns what a descriptor says of its request; nil if nothing in it is mapped. A word `header:x-tenant` is
+// looked up in the descriptor as header:x-tenant or x-tenant, in any case. Otherwise it is looked up in the call's own
+// metadata, where Envoy puts headers with initial_metadata. The first entry of an attribute wins.
 //
-// The attribute endpoint is the same word as at the other doors: a bare path becomes
-// "METHOD /path" where the attribute method is known, clean and without its query.
+// The attribute endpoint has the form of the other doors. Where the attribute method is known, a bare path becomes
+// "METHOD /path", clean and without its query.
 func (w *words) attributes(d *rlcommon.RateLimitDescriptor, md metadata.MD) []client.Attribute {
 	var list []client.Attribute
 	has := func(name string) bool {
@@ -146,8 +145,8 @@ func (w *words) header(name string) string {
 	return ""
 }
 
-// onlyHeaders reports whether all is read from metadata, so that a descriptor of
-// which nothing is mapped still stands for a request.
+// onlyHeaders reports whether all words are read from metadata. Then a descriptor with nothing mapped still stands for
+// a request.
 func (w *words) onlyHeaders() bool { return len(w.keys) == 0 }
 
 func joinEndpoint(list []client.Attribute) {

@@ -33,7 +33,7 @@ type Metrics struct {
 	answers *prometheus.CounterVec
 	streams prometheus.Gauge
 	frames  prometheus.Counter
-	// decided is the counters of thin clients' decisions, by outcome: looked up once, for looking up one costs
+	// decided is the counters of thin clients' decisions, by outcome. They are looked up once, because a look-up costs
 	// as much as the decision.
 	decided [outcomes]prometheus.Counter
 }
@@ -51,7 +51,7 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 		}),
 		frames: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "quota_agent_frames_total",
-			Help: "Messages of thin clients; the decide door's answers for each are what a message carries.",
+			Help: "Messages of thin clients. The decide door's answers divided by these are the questions in a message.",
 		}),
 	}
 	for o, result := range [outcomes]string{decidedOK: resultOK, decidedOver: resultOverLimit, decidedRefused: resultRefused, decidedNot: resultUnavailable} {

@@ -9,26 +9,28 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/f4ee788f/quota/internal/core/limit"
 	"github.com/f4ee788f/quota/pkg/client"
 )
 
 const (
-	// maxOwed bounds the bytes of the reports that wait to be booked, and maxOwedOf those of one tenant: one whose buckets have no
-	// room is not to take the place of all others.
+	// maxOwed bounds the bytes of the reports that wait to be booked, and maxOwedOf those of one tenant. A tenant whose
+	// buckets have no room must not take the place of all others.
 	maxOwed   = 16 << 20
 	maxOwedOf = maxOwed / 8
 	// owedEvery is how often they are tried again.
 	owedEvery = time.Second
 )
 
-// owed holds reports of usage that could not be booked yet, because the agent does not know the tenant while the server is away, or
-// has no room for another bucket. Envoy does not send them again.
+// owed holds reports of usage that could not be booked yet. The agent may not know the tenant while the server is away,
+// or may have no room for another bucket. Envoy does not send reports again.
 type owed struct {
 	client  EnvoyClient
 	metrics *Metrics
 	log     *slog.Logger
 
-	// blind is the calls that came while no policy was known, and were not logged yet: what is a report among them nobody can say.
+	// blind is the number of calls that came while no policy was known, and were not logged yet. Nobody can say which
+	// of them were reports.
 	blind atomic.Int64
 
 	booking sync.Mutex // one at a time
@@ -58,14 +60,14 @@ func owedOf(reports []client.Request) owedCall {
 
 func tenantOf(r client.Request) string {
 	for _, a := range r.Attributes {
-		if a.Name == client.AttrTenant {
+		if a.Name == limit.AttrTenant {
 			return a.Value
 		}
 	}
 	return "(none)"
 }
 
-// keep takes a call's reports, and says whether there was room.
+// keep keeps a call's reports, and reports whether there was room.
 func (o *owed) keep(reports []client.Request) bool {
 	c := owedOf(reports)
 	o.mu.Lock()
@@ -82,7 +84,7 @@ func (o *owed) keep(reports []client.Request) bool {
 	return true
 }
 
-// paid forgets a call.
+// paid forgets a call that was booked.
 func (o *owed) paid(c owedCall) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -92,7 +94,7 @@ func (o *owed) paid(c owedCall) {
 	}
 }
 
-// book tries each once, for as long as owedEvery, and keeps what cannot be booked yet: behind those that were not tried.
+// book tries each call once, for owedEvery in all. Those that cannot be booked yet go behind those that were not tried.
 func (o *owed) book(ctx context.Context) {
 	o.booking.Lock()
 	defer o.booking.Unlock()
@@ -121,13 +123,13 @@ func (o *owed) book(ctx context.Context) {
 	o.calls = slices.Concat(calls, again, o.calls)
 }
 
-// later reports whether what could not be booked may be some other time.
+// later reports whether a report that could not be booked may be booked later.
 func later(err error) bool {
 	var why *client.NotBookedError
 	return errors.As(err, &why) && (why.Reason == client.ReasonUnknown || why.Reason == client.ReasonOverloaded)
 }
 
-// lost says what is lost so that it can be brought by hand: a line for each tenant.
+// lost logs what is lost, a line for each tenant, so that an operator can bring it in by hand.
 func (o *owed) lost(why error, reports ...client.Request) {
 	units := make(map[string]int64)
 	for _, r := range reports {
@@ -139,7 +141,8 @@ func (o *owed) lost(why error, reports ...client.Request) {
 	}
 }
 
-// sayBlind says how many calls came while no policy was known: one line for all, for until then each request of Envoy's is one.
+// sayBlind logs how many calls came while no policy was known. It writes one line for all, because until then each
+// request of Envoy's is such a call.
 func (o *owed) sayBlind() {
 	if n := o.blind.Swap(0); n > 0 {
 		o.log.Error("no policy is known, so that usage reported in Envoy's calls is lost", "calls", n)
@@ -161,10 +164,10 @@ func (o *owed) run(ctx context.Context) {
 	}
 }
 
-// errEnded says why what was still owed at the end is lost.
+// errEnded says why reports still owed at the end are lost.
 var errEnded = errors.New("it could not be booked before the agent ended")
 
-// end tries once more, and says what is lost.
+// end tries once more, and logs what is lost.
 func (o *owed) end() {
 	o.sayBlind()
 	o.book(context.Background())

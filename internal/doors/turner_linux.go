@@ -10,13 +10,14 @@ import (
 	"github.com/f4ee788f/quota/internal/core/ask"
 )
 
-// turner leads the streams of many lines in turn, on one goroutine that waits in epoll itself. With a goroutine for each, the system wakes
-// the thread that watches for the runtime, that one wakes others to look for more to do, and on a Unix socket it wakes it
-// again whenever the other side has read: where processors idle between two messages, each of that costs more than to decide the
-// questions of one. Here one thread is woken, for all the lines that have something to say by then.
+// turner leads the streams of many lines in turn, on one goroutine that waits in epoll itself. With a goroutine for
+// each line, the system wakes the runtime's polling thread, and that one wakes others to look for work. On a Unix
+// socket it wakes it again whenever the other side has read. Where processors idle between two messages, each wake-up
+// costs more than deciding a message's questions. Here one thread is woken, for all lines that have sent something by
+// then.
 //
-// A goroutine that has the turn never waits but there: before a decision waits, or a write, or after some thousand questions of
-// one line, it gives the turn to another, and goes on without.
+// The goroutine that has the turn waits nowhere but in epoll. It gives the turn to another and goes on without it
+// before a decision or a write waits. It does the same after some thousand questions of one line.
 type turner struct {
 	once  sync.Once
 	fault error
@@ -34,7 +35,7 @@ type turn struct {
 	at, n  int
 }
 
-// begin makes it lead, until end.
+// begin starts the turner, which leads until end.
 func (t *turner) begin() error {
 	t.once.Do(func() {
 		t.led = make(map[int32]*led)
@@ -60,7 +61,7 @@ func (t *turner) watch(fd int) error {
 	return unix.EpollCtl(t.epoll, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLRDHUP | unix.EPOLLET, Fd: int32(fd)})
 }
 
-// end ends it, once it leads nothing and will not any more.
+// end ends the turner, once it leads no stream and will lead none.
 func (t *turner) end() {
 	t.once.Do(func() { t.fault = net.ErrClosed })
 	if t.fault != nil {
@@ -71,7 +72,7 @@ func (t *turner) end() {
 	_, _ = unix.Close(t.epoll), unix.Close(t.woken)
 }
 
-// run has the turn, until it gives it away or the end.
+// run has the turn until it gives it away, or until the end.
 func (t *turner) run(has *turn) {
 	for {
 		for has.at < has.n {
@@ -111,7 +112,7 @@ type led struct {
 	again bool // something came meanwhile
 }
 
-// lead returns the stream of a line that the turner leads once it begins; an error where it cannot.
+// lead returns the stream of a line, which the turner leads once the stream begins. It returns an error if it cannot.
 func (t *turner) lead(s *stream, l *ask.Line) error {
 	if !l.HasDescriptor() {
 		return errors.ErrUnsupported
@@ -129,7 +130,7 @@ func (t *turner) lead(s *stream, l *ask.Line) error {
 	return nil
 }
 
-// begin has the first leader lead: what came with the line's hello was read already.
+// begin has the first leader lead, because what came with the line's hello was read already.
 func (g *led) begin(l *leader) {
 	g.leader = l
 	g.stream.leading.Add(1)
@@ -143,7 +144,7 @@ func (g *led) begin(l *leader) {
 	go g.goOn(nil)
 }
 
-// stirs says that something came, and reports whether whoever says so is to lead.
+// stirs says that something came. It reports whether its caller has to lead.
 func (g *led) stirs(ending bool) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -156,7 +157,7 @@ func (g *led) stirs(ending bool) bool {
 	return true
 }
 
-// rests reports whether nothing came since the leader found nothing; another may lead from then on.
+// rests reports whether nothing came since the leader found nothing. From then on another may lead.
 func (g *led) rests() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -169,7 +170,7 @@ func (g *led) rests() bool {
 	return true
 }
 
-// goOn leads until nothing is there, with the turn or nil. It reports whether the turn is in hand still.
+// goOn leads until there is nothing to read. has is the turn, or nil. It reports whether it still has the turn.
 func (g *led) goOn(has *turn) bool {
 	g.turn = has
 	for {
@@ -207,7 +208,7 @@ func (t *turner) leave(g *led) {
 	g.stream.leading.Done()
 }
 
-// pass has another goroutine go on with the next leader, and the turn.
+// pass has another goroutine go on with the next leader, and gives it the turn.
 func (g *led) pass(next *leader) {
 	g.leader = next
 	g.stream.leading.Add(1)
@@ -219,7 +220,7 @@ func (g *led) pass(next *leader) {
 	}()
 }
 
-// stalls gives the turn away: the leader is about to wait.
+// stalls gives the turn away, because the leader is about to wait.
 func (g *led) stalls() {
 	if has := g.turn; has != nil {
 		g.turn = nil

@@ -120,7 +120,7 @@ func rawLineTo(t *testing.T, addr string) rawLine {
 func (r rawLine) ask(first, n int, tenant string) error {
 	var f ask.Frame
 	for id := range n {
-		f.Ask(&ask.Question{ID: uint64(first + id), Units: 1, Attributes: []limit.Attribute{{Name: client.AttrTenant, Value: tenant}}})
+		f.Ask(&ask.Question{ID: uint64(first + id), Units: 1, Attributes: []limit.Attribute{{Name: limit.AttrTenant, Value: tenant}}})
 	}
 	return r.Send(&f)
 }

@@ -21,9 +21,8 @@ func FindRedis() (string, error) {
 	return path, nil
 }
 
-// FindPostgres returns the directory that holds initdb and postgres: where PATH
-// leads to both, else the newest below /usr/lib/postgresql, where Debian puts them.
-// The error wraps ErrMissing.
+// FindPostgres returns the directory that holds initdb and postgres. It is the one that PATH leads to, else the newest
+// below /usr/lib/postgresql, where Debian puts them. The error wraps ErrMissing.
 func FindPostgres() (string, error) {
 	if path, err := exec.LookPath("postgres"); err == nil {
 		// initdb looks for postgres beside itself: follow a link to the real directory.

@@ -8,10 +8,9 @@ import (
 	"syscall"
 )
 
-// keeperScript reads what was started and what has ended, one fact a line. At the
-// end of its input, which is the end of the process that started everything, it
-// ends what is still there: with its own signal first (Postgres frees its shared
-// memory on QUIT), with KILL after three seconds.
+// keeperScript reads what was started and what has ended, one fact a line. Its input ends when the process that started
+// everything ends. Then it ends what is still there: with its own signal first (Postgres frees its shared memory on
+// QUIT), with KILL after three seconds.
 const keeperScript = `
 trap '' INT TERM HUP QUIT
 root=$1
@@ -35,8 +34,7 @@ if [ "$boxes" != ' ' ]; then docker rm -f -v $boxes; fi
 rm -rf -- "$root"
 `
 
-// keeper is the one of this process. It is started with the first engine and ends
-// by itself after this process.
+// keeper is this process's keeper. It is started with the first engine and ends by itself after this process.
 var keeper struct {
 	once sync.Once
 	err  error
@@ -57,7 +55,7 @@ func startKeeper() error {
 			if err != nil {
 				return fmt.Errorf("engines: %w", err)
 			}
-			// MkdirTemp makes it 0700, and Postgres runs as another user below it.
+			// MkdirTemp makes the directory 0700, but Postgres runs as another user below it.
 			if err := os.Chmod(root, 0o755); err != nil {
 				return fmt.Errorf("engines: %w", err)
 			}
@@ -71,8 +69,8 @@ func startKeeper() error {
 				return fmt.Errorf("engines: %w", err)
 			}
 			defer null.Close()
-			// Neither our output (whoever reads it would wait for the keeper) nor our
-			// session (an interrupt from the terminal would end it too early).
+			// The keeper gets neither our output, whose reader would wait for it, nor our session, whose terminal's
+			// interrupt would end it too early.
 			p, err := os.StartProcess(sh, []string{"sh", "-c", keeperScript, "keeper", root}, &os.ProcAttr{
 				Dir:   "/",
 				Env:   os.Environ(),
@@ -89,8 +87,7 @@ func startKeeper() error {
 	return keeper.err
 }
 
-// tell gives the keeper one fact. A keeper that is gone cannot be told anything;
-// then what runs is ended by its owner alone.
+// tell gives the keeper one fact. If the keeper is gone, only their owner ends engines that run.
 func tell(format string, args ...any) {
 	keeper.mu.Lock()
 	defer keeper.mu.Unlock()
@@ -99,8 +96,8 @@ func tell(format string, args ...any) {
 	}
 }
 
-// TempDir makes a new directory that another user can traverse and that is removed
-// when this process has ended, if the caller has not removed it before.
+// TempDir makes a new directory that another user can traverse. It is removed when this process has ended, if the
+// caller has not removed it before.
 func TempDir(name string) (string, error) {
 	if err := startKeeper(); err != nil {
 		return "", err
@@ -123,8 +120,8 @@ func RemoveTempDirs() error {
 	return os.RemoveAll(keeper.root)
 }
 
-// KeepContainer has a Docker container removed after this process has ended, and
-// LetContainer takes that back for one that is removed already.
+// KeepContainer has a Docker container removed after this process has ended. LetContainer takes that back for a
+// container that is removed already.
 func KeepContainer(id string) error {
 	if err := startKeeper(); err != nil {
 		return err

@@ -7,17 +7,15 @@ import (
 	"net"
 )
 
-// Ports are taken from below Linux's ephemeral range, where no outgoing connection
-// can sit on one while its engine is down, and below 45000 so that a Redis bus port
-// at +10000 would be one too.
+// Ports are below Linux's ephemeral range, so no outgoing connection can take one while its engine is down.
 const (
 	firstPort = 20000
 	lastPort  = 32000
 )
 
-// ports are reserved for as long as they are open: other processes that use this
-// package see the reservation, because it is the UDP socket of the same number,
-// and the operating system releases it with its owner. The engine takes the TCP one.
+// ports are reserved for as long as they are open. A reservation is the UDP socket of the same number, so other
+// processes that use this package see it. The operating system releases it with its owner. The engine takes the TCP
+// port.
 type ports struct {
 	numbers []int
 	holds   []*net.UDPConn

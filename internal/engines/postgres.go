@@ -20,8 +20,8 @@ import (
 
 // PostgresOptions says what server to start. The zero value is the one of the tests.
 type PostgresOptions struct {
-	// Durable keeps fsync and full page writes on. Without it a crash of the server is
-	// survived and a crash of the machine is not, which is enough for tests and twice as fast.
+	// Durable keeps fsync and full page writes on. Without it Postgres survives a crash of the server but not of the
+	// machine. That is enough for tests, and twice as fast.
 	Durable        bool
 	MaxConnections int      // 100 when 0
 	Settings       []string // more settings: "synchronous_commit=off"
@@ -30,7 +30,7 @@ type PostgresOptions struct {
 	Bin            string   // the directory of initdb and postgres; found when empty
 }
 
-// Postgres is a running server on loopback. Its methods are safe for concurrent use, but for those of standby.go.
+// Postgres is a running server on loopback. Its methods are safe for concurrent use, except those of standby.go.
 type Postgres struct {
 	o        PostgresOptions
 	dir      string
@@ -213,8 +213,8 @@ func (p *Postgres) URL(database, username, password string) string {
 	return u.String()
 }
 
-// Stop stops the server at once (Postgres's immediate mode): connections break, and
-// what was committed is recovered by the next Start.
+// Stop stops the server at once (Postgres's immediate mode). Connections break, and the next Start recovers committed
+// data.
 func (p *Postgres) Stop(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -20,7 +20,7 @@ type Command struct {
 	Env  []string // in addition to PATH and LC_ALL
 	UID  int      // run as this user and group when positive
 	GID  int
-	// Quit ends it at once and orderly: SIGQUIT for Postgres, SIGKILL where nothing needs order.
+	// Quit ends the process at once, but in order: SIGQUIT for Postgres, SIGKILL where nothing needs order.
 	Quit syscall.Signal
 }
 
@@ -35,7 +35,7 @@ type Unit interface {
 	Log() string                    // the end of what it said
 }
 
-// Launcher starts a unit. Process is the one of this package.
+// Launcher starts a unit. This package's own launcher is Start.
 type Launcher func(ctx context.Context, c Command) (Unit, error)
 
 // Process is an engine's process. Start starts one.
@@ -84,7 +84,7 @@ func Start(_ context.Context, c Command) (Unit, error) {
 	}
 	tell("started %d %s", p.Pid, signalName(quit))
 	pid := p.Pid
-	// Waiting is done by wait4 below, without a goroutine.
+	// wait4 below waits for the process, without a goroutine.
 	if err := p.Release(); err != nil {
 		return nil, fmt.Errorf("engines: %w", err)
 	}
@@ -147,7 +147,7 @@ func (p *Process) Kill() error {
 	return waitFor(context.Background(), p.Exited)
 }
 
-// Quit sends the signal named in Command, and SIGKILL when ctx ends before the process has.
+// Quit sends the signal named in Command, and SIGKILL if ctx ends before the process does.
 func (p *Process) Quit(ctx context.Context) error {
 	if err := p.signal(p.quit); err != nil {
 		if errors.Is(err, os.ErrProcessDone) {
@@ -170,7 +170,7 @@ func (p *Process) Pause() error { return p.signal(syscall.SIGSTOP) }
 // Resume takes Pause back.
 func (p *Process) Resume() error { return p.signal(syscall.SIGCONT) }
 
-// Log is the end of what the process wrote, at most 4 KiB.
+// Log is the last of the process's output, at most 4 KiB.
 func (p *Process) Log() string {
 	b, err := os.ReadFile(p.log)
 	if err != nil {

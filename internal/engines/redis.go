@@ -105,7 +105,7 @@ func (c *RedisCluster) more(masters int) ([]*redisNode, error) {
 	return nodes, nil
 }
 
-// all are the nodes that there are by now, and how many are masters.
+// all are the present nodes, and how many of them are masters.
 func (c *RedisCluster) all() (nodes []*redisNode, masters int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -130,7 +130,7 @@ func (c *RedisCluster) start(ctx context.Context, nodes []*redisNode) error {
 	return nil
 }
 
-// meet has a node join the cluster that another is of.
+// meet has a node join another node's cluster.
 func meet(ctx context.Context, r *redis.Client, other *redisNode) error {
 	return r.Do(ctx, "CLUSTER", "MEET", "127.0.0.1", other.port, other.bus).Err()
 }
@@ -141,7 +141,7 @@ func (c *RedisCluster) form(ctx context.Context, nodes []*redisNode) error {
 	}
 	for i, n := range nodes {
 		err := ask(ctx, n.addr, func(r *redis.Client) error {
-			// Different epochs from the start: nodes that meet with the same one must first agree.
+			// The epochs differ from the start, because nodes that meet with the same one must first agree.
 			if err := r.Do(ctx, "CLUSTER", "SET-CONFIG-EPOCH", i+1).Err(); err != nil {
 				return err
 			}
@@ -261,7 +261,7 @@ func (c *RedisCluster) answers(ctx context.Context, n *redisNode) error {
 				died = true
 				return true
 			}
-			// A dial of our own first: go-redis logs each one that fails.
+			// We dial first ourselves, because go-redis logs each dial that fails.
 			conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "tcp", n.addr)
 			if err != nil {
 				last = err
@@ -508,7 +508,7 @@ func (c *RedisCluster) node(addr string) (*redisNode, error) {
 	return nil, fmt.Errorf("engines: no node at %s", addr)
 }
 
-// Kill ends a node as a crash would: what it had not sent to its replica is lost.
+// Kill ends a node as a crash would. Writes that its replica did not have yet are lost.
 func (c *RedisCluster) Kill(addr string) error {
 	return c.do(addr, func(n *redisNode) error {
 		unit := n.unit

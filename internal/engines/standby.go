@@ -40,8 +40,8 @@ func (p *Postgres) copyTo(ctx context.Context, dir string, more ...string) error
 	return nil
 }
 
-// Restore stops the server, at once, and puts a backup in the place of its data: what was committed since is gone. Start
-// starts it again.
+// Restore stops the server at once, and puts a backup in the place of its data. Later commits are gone. Start starts it
+// again.
 func (p *Postgres) Restore(ctx context.Context, dir string) error {
 	data := filepath.Join(p.dir, "data")
 	if err := p.Stop(ctx); err != nil {
@@ -75,7 +75,7 @@ func (p *Postgres) Standby(ctx context.Context, dir string) (*Postgres, error) {
 	return s, nil
 }
 
-// Deafen has a standby hear no more of its primary, once it has all that is committed there now.
+// Deafen cuts a standby off from its primary, once it has everything that is committed there now.
 func (p *Postgres) Deafen(ctx context.Context, primary *Postgres) error {
 	var at string
 	if err := primary.ask(ctx, "SELECT pg_current_wal_lsn()::text", &at); err != nil {
@@ -111,7 +111,7 @@ func (p *Postgres) Promote(ctx context.Context) error {
 	return nil
 }
 
-// ask runs a statement as superuser, and scans its row where there is something to scan it to.
+// ask runs a statement as superuser, and scans its row if there is a target.
 func (p *Postgres) ask(ctx context.Context, statement string, to ...any) error {
 	conn, err := pgx.Connect(ctx, p.URL("postgres", "", "")+"&connect_timeout=2")
 	if err != nil {

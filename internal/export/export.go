@@ -1,6 +1,5 @@
-// Package export writes a breakdown of usage as a file: CSV, JSON lines or Parquet.
-// It holds a bounded number of rows, whatever the file's length, and the same rows
-// give the same bytes. Nothing of it is whole before Close.
+// Package export writes a breakdown of usage as a file: CSV, JSON lines or Parquet. It holds a bounded number of rows,
+// whatever the file's length, and the same rows give the same bytes. No file is whole before Close.
 package export
 
 import (
@@ -24,8 +23,7 @@ const (
 	Parquet        // a column of each name, times in milliseconds
 )
 
-// Rows is how a file's rows are made. Close ends the file, and leaves what it is
-// written to open.
+// Rows writes a file's rows. Close ends the file, and leaves the writer below open.
 type Rows interface {
 	Write(r *ledger.BreakdownRow) error
 	Close() error
@@ -74,7 +72,7 @@ func (c *columns) counts(r *ledger.BreakdownRow) []int64 {
 	return all
 }
 
-// start is a row's time as text; of many rows with the same one it is made once.
+// start is a row's time as text. It is formatted once for many rows with the same time.
 func (c *columns) start(r *ledger.BreakdownRow) string {
 	if c.said == "" || r.Start != c.at {
 		c.at, c.said = r.Start, time.Unix(r.Start, 0).In(c.zone).Format(time.RFC3339)
@@ -82,8 +80,8 @@ func (c *columns) start(r *ledger.BreakdownRow) string {
 	return c.said
 }
 
-// Name is a row's name for people, by a dimension: of all attributes, pairs with commas,
-// and before a comma or a backslash of their own a backslash, so that no two have one name.
+// Name is a row's name for people, by a dimension. For all attributes it is pairs with commas. A comma or a backslash
+// within a pair gets a backslash before it, so that no two rows share a name.
 func Name(by, name string) string {
 	if by != ledger.DimAttributes {
 		return name
@@ -93,7 +91,7 @@ func Name(by, name string) string {
 
 var pairs = strings.NewReplacer(ledger.AttributeSep, ",", ",", `\,`, `\`, `\\`)
 
-// table is CSV: a header, then a line each. Names are as sheet.Text has them.
+// table is CSV: a header, then a line for each row. Names are as sheet.Text writes them.
 type table struct {
 	columns
 	w     *csv.Writer
@@ -177,8 +175,8 @@ func (l *lines) Write(r *ledger.BreakdownRow) error {
 // Close has nothing left to write.
 func (l *lines) Close() error { return nil }
 
-// appendText adds a string as encoding/json writes it. Nearly all are plain, and need no look
-// at each character's rules.
+// appendText adds a string as encoding/json writes it. Nearly all strings are plain, and need no check of each
+// character.
 func appendText(b []byte, s string) []byte {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {

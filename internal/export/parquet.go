@@ -10,15 +10,15 @@ import (
 	"github.com/f4ee788f/quota/internal/core/ledger"
 )
 
-// Parquet is written a group of rows at a time, which is held: so many rows, or fewer
-// whose names come to so many bytes. What is held of a name is some five times as long.
+// Parquet is written a group of rows at a time. A group is held in memory: so many rows, or fewer whose names have so
+// many bytes. A name takes some five times its bytes in memory.
 const (
 	groupRows  = 50_000
 	groupBytes = 8 << 20
 )
 
-// file is Parquet. Its columns are known when it is made, so that its schema is that of
-// a struct made for them, whose fields keep the columns' order.
+// file is Parquet. Its columns are known only at run time. So its schema is that of a struct type made for them, whose
+// fields keep the columns' order.
 type file struct {
 	columns
 	w   *parquet.GenericWriter[any]

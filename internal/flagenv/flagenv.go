@@ -1,9 +1,8 @@
-// Package flagenv reads flags from the command line, then the environment, then a file: the
-// first that sets a value wins. All servers and agents read theirs by it, so that the
-// environment means the same everywhere.
+// Package flagenv reads flags from the command line, then the environment, then a file: the first that sets a value
+// wins. All servers and agents use it, so the environment means the same everywhere.
 //
-// A variable that is set to nothing gives a flag of text the empty value, as --flag= does.
-// For a number, a duration or a switch there is no empty value: it counts as not set.
+// A variable that is set to nothing gives a text flag the empty value, as --flag= does. For a number, a duration or a
+// switch there is no empty value: the variable counts as not set.
 package flagenv
 
 import (
@@ -49,7 +48,7 @@ func text(v flag.Value) bool {
 
 var bom = []byte("\xef\xbb\xbf")
 
-// plain is ff's parser of a flag and its value a line, after the mark that some editors put first.
+// plain is ff's parser of lines with a flag and its value. It skips the byte order mark that some editors put first.
 func plain(r io.Reader, set func(name, value string) error) error {
 	b := bufio.NewReader(r)
 	if first, err := b.Peek(len(bom)); err == nil && bytes.Equal(first, bom) {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Help writes what the flags of a command are: each with its value, its variable, its use and its default.
+// Help writes the flags of a command: each with its value, its variable, its use and its default.
 func Help(w io.Writer, f *flag.FlagSet, prefix string) {
 	fmt.Fprint(w, "Flags:\n")
 	f.VisitAll(func(f *flag.Flag) {
@@ -24,7 +24,7 @@ func Help(w io.Writer, f *flag.FlagSet, prefix string) {
 	})
 }
 
-// standard is a flag's default as people write it; empty where it says nothing.
+// standard is a flag's default as people write it; empty if it means nothing.
 func standard(f *flag.Flag) string {
 	d, err := time.ParseDuration(f.DefValue)
 	switch {

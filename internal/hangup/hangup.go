@@ -9,7 +9,7 @@ import (
 )
 
 // Outlive ignores SIGHUP, which it logs, until stop is called. There is nothing to reload: files that may change are
-// read again by themselves. It ignores SIGPIPE as well, which a write to a log that nobody reads would bring.
+// watched. It also ignores SIGPIPE, which comes from writing to a log that nobody reads.
 func Outlive(log *slog.Logger) (stop func()) {
 	signals, ended := make(chan os.Signal, 1), make(chan struct{})
 	signal.Notify(signals, syscall.SIGHUP)

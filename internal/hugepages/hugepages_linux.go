@@ -12,14 +12,16 @@ import (
 
 const (
 	huge = 2 << 20
-	// near is how far, in bits of an address, the heap goes on from an object of it: 64 GiB. The runtime maps it in a row, upward.
+	// near is how far, in bits of an address, the heap extends from an object in it: 64 GiB. The runtime maps it in a
+	// row, upward.
 	near = 36
 )
 
 var object = new([64]byte) // of the heap
 
-// advise asks for large pages for what of the heap lies above an address, and returns how far that went; false where the
-// system does not know them. What is below was asked for before: what the runtime has given back of it since is not to come again.
+// advise asks for large pages for the heap above an address, and returns the new upper end; false where the system does
+// not know them. The heap below was asked for before. It is left alone, so that memory which the runtime has given back
+// does not return.
 func advise(until uint64) (uint64, bool) {
 	f, err := os.Open("/proc/self/maps")
 	if err != nil {
@@ -46,7 +48,8 @@ func madvise(start, end uint64, advice uintptr) unix.Errno {
 	return failed
 }
 
-// heap returns what of a line of /proc/self/maps may be in large pages, if it is of the heap that the object is of; else 0 and 0.
+// heap returns the range of a line of /proc/self/maps that may be in large pages, if it is the object's heap. Otherwise
+// it returns 0 and 0.
 func heap(line string, object uint64) (start, end uint64) {
 	fields := strings.Fields(line)
 	if len(fields) < 5 || fields[1] != "rw-p" || fields[4] != "0" {

@@ -9,10 +9,10 @@ import (
 	"sync/atomic"
 )
 
-// Bounds are how many connections a listener keeps. A stranger is a connection that has shown nothing yet: Known says that it
-// has. At their bound the oldest stranger gives way to the next, so that who has something to show always gets in. Those who
-// are known stay; beyond their bound more are refused. A peer is an address, or the /64 of one of IPv6; Unix sockets and in-process
-// listeners have no peers.
+// Bounds are how many connections a listener keeps. A stranger is a connection that has shown nothing yet; Known says
+// that it has. At the bound of strangers the oldest gives way to the next, so that a connection with something to show
+// always gets in. Known connections stay; beyond their bound more are refused. A peer is an IPv4 address, or an IPv6
+// /64. Unix sockets and in-process listeners have no peers.
 type Bounds struct {
 	Strangers, StrangersOfPeer int
 	Known, KnownOfPeer         int
@@ -23,8 +23,9 @@ func Bounded(l net.Listener, b Bounds) net.Listener {
 	return &bounded{Listener: l, bounds: b, peers: make(map[netip.Prefix]*tally), strangers: list.New()}
 }
 
-// Known says that the connection of that remote address has shown what was asked of it. It costs nothing from the second time on,
-// and where the address is of no Bounded listener. It reports false where as many are known as may be: the connection is closed.
+// Known says that the connection of a remote address has shown what it had to. It costs nothing from the second time
+// on, nor for an address of no Bounded listener. It returns false if the bound of known connections is reached: then
+// the connection is closed.
 func Known(a net.Addr) bool {
 	addr, ok := a.(*address)
 	return !ok || addr.conn.known.Load() || addr.conn.of.know(addr.conn)
@@ -32,7 +33,7 @@ func Known(a net.Addr) bool {
 
 type addrKey struct{}
 
-// connContext has the requests of a connection know its remote address; see KnownBy.
+// connContext lets the requests of a connection know its remote address; see KnownBy.
 func connContext(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, addrKey{}, c.RemoteAddr())
 }
@@ -43,7 +44,8 @@ func KnownBy(ctx context.Context) bool {
 	return !ok || Known(a)
 }
 
-// Inner is the connection as it was accepted, for those who use its descriptor; it is counted until c is closed. They call Ends.
+// Inner is the connection as it was accepted, for callers that use its descriptor. It is counted until c is closed.
+// They also call Ends.
 func Inner(c net.Conn) net.Conn {
 	if c, ok := c.(*conn); ok {
 		return c.Conn
@@ -51,8 +53,9 @@ func Inner(c net.Conn) net.Conn {
 	return c
 }
 
-// Ends has a connection that gives way, or is refused, end so too: for those who use its descriptor, which lives on when Inner is closed. It
-// reports false where that happened already, and end is not called. It is true of what is no connection of a Bounded listener.
+// Ends calls end too when a connection gives way or is refused. It is for callers that use the connection's descriptor,
+// which lives on when Inner is closed. It returns false, and never calls end, if that happened already. It returns true
+// for a connection that no Bounded listener accepted.
 func Ends(c net.Conn, end func()) bool {
 	b, ok := c.(*conn)
 	if !ok {
@@ -88,7 +91,7 @@ type conn struct {
 	end   func() // see Ends; nil for nothing
 }
 
-// address is a connection's remote address, by which it is found.
+// address is a connection's remote address, by which Known finds it.
 type address struct {
 	net.Addr
 	conn *conn
@@ -117,7 +120,7 @@ func (b *bounded) Accept() (net.Conn, error) {
 	return c, nil
 }
 
-// enter takes a stranger in, and returns the one that gives way; nil for none.
+// enter adds a stranger, and returns the one that gives way; nil for none.
 func (b *bounded) enter(c *conn) (old *conn) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -204,7 +207,7 @@ func (b *bounded) forgetLocked(c *conn) {
 	}
 }
 
-// peerOf is who an address counts to; zero for nobody.
+// peerOf is the peer that an address counts to; zero for none.
 func peerOf(a net.Addr) netip.Prefix {
 	t, ok := a.(*net.TCPAddr)
 	if !ok {

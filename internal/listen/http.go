@@ -1,4 +1,4 @@
-// Package listen is how every listener of the product is bounded. Nobody else makes an http.Server (internal/arch).
+// Package listen bounds every listener of the product. No other package makes an http.Server (internal/arch).
 package listen
 
 import (
@@ -9,7 +9,8 @@ import (
 const (
 	// HeaderWait bounds how long a request's headers may take.
 	HeaderWait = 5 * time.Second
-	// ReadWait bounds how long a whole request may take to come, its body included: one that never comes holds nothing for longer.
+	// ReadWait bounds how long a whole request may take to come, its body included. One that never comes holds nothing
+	// for longer.
 	ReadWait = 30 * time.Second
 	// IdleWait bounds how long a connection may say nothing between requests.
 	IdleWait = 2 * time.Minute
@@ -19,7 +20,8 @@ const (
 	MaxHeader = 64 << 10
 )
 
-// HTTP returns a server of h with these bounds. How long an answer may take is the caller's to say: some are streams.
+// HTTP returns a server of h with these bounds. The caller bounds how long an answer may take, because some are
+// streams.
 func HTTP(h http.Handler) *http.Server {
 	return &http.Server{
 		Handler: h, ReadHeaderTimeout: HeaderWait, ReadTimeout: ReadWait, IdleTimeout: IdleWait, MaxHeaderBytes: MaxHeader, ConnContext: connContext,

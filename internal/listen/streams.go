@@ -23,7 +23,7 @@ const (
 	healthWatch = "/grpc.health.v1.Health/Watch"
 )
 
-// Streams counts streams that go on, of all and of each peer.
+// Streams counts streams under way, in all and of each peer.
 type Streams struct {
 	What        string // that goes on, for people
 	All, OfPeer int

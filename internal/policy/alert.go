@@ -14,7 +14,7 @@ import (
 	"github.com/f4ee788f/quota/internal/policy/terms"
 )
 
-// Bounds of what a document says of alerts.
+// Bounds of a document's alerts.
 const (
 	MaxWebhooks   = 16 // each has its own queue on the server that leads
 	MaxAlerts     = 64
@@ -23,21 +23,20 @@ const (
 	maxURL        = 1024
 	maxThreshold  = 10 * limit.Micro // 1000 %
 
-	// SecretPrefix begins the names of the variables that secrets are read from: a document
-	// must not have whatever else a server's environment holds used as one.
+	// SecretPrefix begins the names of the variables that secrets are read from. A document must not turn any other
+	// variable of a server's environment into a secret.
 	SecretPrefix = "QUOTA_WEBHOOK_"
 
-	// TestName is what the event of a test is called.
+	// TestName is the name of a test's event.
 	TestName = "test"
 )
 
-// Alert says what is told of, and where: one of Quota, Spending and Denials.
+// Alert says which events to tell of, and where: one of Quota, Spending and Denials.
 type Alert struct {
 	Name    string
 	Quota   string // the limit whose calendar window fills
 	Denials string // the limit that denies more than it used to
-	// Spending is set where a period's charges grow: Amount, or the tenant's own cap where
-	// that is zero.
+	// Spending is set for alerts on a period's charges: on Amount, or on the tenant's own cap where that is zero.
 	Spending bool
 	Amount   billing.Money
 
@@ -55,10 +54,10 @@ func (a *Alert) Holds(tenant, plan string) bool {
 	return (len(a.Plans) == 0 || slices.Contains(a.Plans, plan)) && (len(a.Tenants) == 0 || slices.Contains(a.Tenants, tenant))
 }
 
-// Alerts returns what is told of, by name.
+// Alerts returns the alerts, by name.
 func (d *Document) Alerts() []Alert { return d.alerts }
 
-// names reads a list of names, of which known says whether there is one; nil for any.
+// names reads a list of names. known says whether a name exists; nil accepts any.
 func (p *parser) names(fd strict.Field, what string, valid, known func(string) bool, are string) []string {
 	list, _ := strict.Texts(p.f, fd.Node, fd.Name+" of "+what, MaxNamed)
 	var all []string
@@ -172,7 +171,7 @@ func (p *parser) alert(n *yaml.Node) (Alert, int) {
 	return a, n.Line
 }
 
-// alertOf holds an alert against what it is of, and fills in what it leaves out.
+// alertOf checks an alert against its limit or plans, and fills in what it leaves out.
 func (p *parser) alertOf(a *Alert, what string, lines map[string]int) {
 	f := p.f
 	if a.Denials == "" {
@@ -211,7 +210,7 @@ func (p *parser) alertOf(a *Alert, what string, lines map[string]int) {
 	}
 }
 
-// alertLimit checks that there is such a limit, and that the ledger counts what the alert needs.
+// alertLimit checks that the limit exists, and that the ledger counts what the alert needs.
 func (p *parser) alertLimit(a *Alert, limitName, what string, lines map[string]int) {
 	line := max(lines["quota"], lines["denials"])
 	found := false
@@ -334,7 +333,7 @@ func (a *Alert) String() string {
 // Percent writes a threshold as a document does.
 func Percent(ppm int64) string { return percent(ppm) }
 
-// diffAlerts says what changes of webhooks, alerts and the plans' caps.
+// diffAlerts says what changes in webhooks, alerts and the plans' caps.
 func diffAlerts(before, after *Document) (changes []string) {
 	each := func(what string, was, is map[string]string) {
 		for _, name := range sortedKeys(is) {

@@ -5,9 +5,9 @@ import (
 	"fmt"
 )
 
-// TakenBack says, a sentence each, what of a stored tenant was set by hand and becomes something else where a document
-// is applied that says newer. older is what the document in force says of the tenant; nil where it does not name it.
-// What the documents alone change was not set by hand.
+// TakenBack says, a sentence each, which settings of a stored tenant were made by hand and are changed by a document
+// that says newer. older is the tenant in the document in force; nil if that does not name it. A setting that only
+// documents change was not made by hand.
 func TakenBack(stored TenantSpec, older *TenantSpec, newer TenantSpec) (said []string) {
 	was := TenantSpec{}
 	if older != nil {

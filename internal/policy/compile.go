@@ -9,14 +9,14 @@ import (
 	"github.com/f4ee788f/quota/internal/policy/terms"
 )
 
-// compiler turns one written limit into a limit, and collects all that is wrong with it.
+// compiler turns one written limit into a limit, and collects its faults.
 type compiler struct {
 	s     *LimitSpec
 	at    place
 	given map[string]bool
 	l     limit.Limit
-	// shaped is false where algorithm, rate and slots do not make a limit: what depends
-	// on them is then not judged, for it would only repeat the fault.
+	// shaped is false where algorithm, rate and slots do not make a limit. Keys that depend on them are then not
+	// judged, because that would only repeat the fault.
 	shaped   bool
 	problems []problem
 }
@@ -25,7 +25,7 @@ func (c *compiler) bad(key, format string, args ...any) {
 	c.problems = append(c.problems, problem{key, fmt.Sprintf(format, args...)})
 }
 
-// compile turns what is written into a limit, and says everything that is wrong with it.
+// compile turns a written limit into a limit, and returns all its faults.
 func (s *LimitSpec) compile(at place) (limit.Limit, []problem) {
 	c := &compiler{s: s, at: at, given: s.given(), shaped: true}
 	c.l = limit.Limit{Algorithm: limit.TokenBucket, EpsilonPPM: limit.DefaultEpsilonPPM}
@@ -34,7 +34,7 @@ func (s *LimitSpec) compile(at place) (limit.Limit, []problem) {
 	}
 	c.l.Name = s.Name
 	if s.Name == terms.CapName {
-		// It would take this one's place, with its meter, or stand beside it under one name.
+		// A limit of this name would replace the cap's limit and its meter, or stand beside it under one name.
 		c.bad("name", "spending_cap is reserved for the limit that a spending cap throttles by; choose another name")
 	}
 	c.requests()
@@ -53,8 +53,7 @@ func (s *LimitSpec) compile(at place) (limit.Limit, []problem) {
 	return c.l, c.problems
 }
 
-// requests compiles which requests the limit holds, one bucket per what, and what
-// they are counted for.
+// requests compiles which requests the limit holds, its `by` attributes, and its meter.
 func (c *compiler) requests() {
 	s, l := c.s, &c.l
 	if s.Match != nil {
@@ -109,7 +108,7 @@ var algorithms = []limit.Algorithm{
 	limit.TokenBucket, limit.LeakyBucket, limit.FixedWindow, limit.SlidingWindow, limit.SlidingWindowLog, limit.Concurrency,
 }
 
-// shape compiles what makes a limit what it is: the algorithm, and its rate or slots.
+// shape compiles the algorithm, and its rate or slots.
 func (c *compiler) shape() {
 	s, l := c.s, &c.l
 	if s.Algorithm != "" {
@@ -199,14 +198,14 @@ func (c *compiler) countsOnly() {
 	for _, key := range sortedKeys(c.given) {
 		c.bad(key, "%s needs a rate: a limit without one only counts", key)
 	}
-	// What an override inherits of a rate's shape is void with it.
+	// Anything that an override inherits of a rate's shape is void with it.
 	c.l = limit.Limit{
 		Name: l.Name, Match: l.Match, By: l.By, Meter: l.Meter, Algorithm: limit.TokenBucket, EpsilonPPM: limit.DefaultEpsilonPPM,
 	}
 }
 
-// without says which keys an algorithm has no use for, and why. An override that
-// changes the algorithm drops what the plan's limit says by them.
+// without says which keys an algorithm has no use for, and why. An override that changes the algorithm drops the plan's
+// values of these keys.
 var without = map[limit.Algorithm]map[string]string{
 	limit.TokenBucket:      {"slots": noSlots, "queue": noQueue, "wait": noQueue, "on_change": noChange},
 	limit.LeakyBucket:      {"slots": noSlots, "borrow": "a leaky bucket paces, and borrowing would let a crowd through; give it a burst instead", "on_change": noChange},
@@ -234,8 +233,7 @@ const (
 	exact    = "this algorithm is exact: it has no epsilon"
 )
 
-// refuse says which of the given keys the algorithm has no use for, and drops what
-// an override inherited of them.
+// refuse reports keys that the algorithm has no use for, and drops values that an override inherited.
 func (c *compiler) refuse() {
 	if !c.shaped {
 		return
@@ -264,13 +262,13 @@ func (c *compiler) refuse() {
 		case "overage":
 			l.OveragePPM = 0
 		case "first_touch":
-			l.FirstTouch = limit.TouchAsk
+			l.FirstTouch = limit.TouchCredit
 		}
 	}
 }
 
-// burst: by default a token bucket holds one period's units, a leaky bucket one. An
-// override of the rate alone keeps the proportion that the plan's token bucket has.
+// burst compiles the burst. By default a token bucket holds one period's units, and a leaky bucket one unit. An
+// override of the rate alone keeps the proportion of the plan's token bucket.
 func (c *compiler) burst() {
 	s, l, base := c.s, &c.l, c.at.base
 	switch {
@@ -292,8 +290,8 @@ func (c *compiler) burst() {
 	}
 }
 
-// grown is a token bucket's burst for another rate, in the same proportion. Both
-// factors are at most MaxUnits, so that the product fits.
+// grown is a token bucket's burst for another rate, in the same proportion. Both factors are at most MaxUnits, so the
+// product fits.
 func grown(of *limit.Limit, r limit.Rate) int64 {
 	return max(1, (of.Burst*r.Units+of.Rate.Units/2)/of.Rate.Units)
 }

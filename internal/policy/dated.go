@@ -8,7 +8,7 @@ import (
 	"github.com/f4ee788f/quota/internal/policy/strict"
 )
 
-// moment reads a time: RFC 3339, or a date, which is its midnight in UTC; 0 where it is none.
+// moment reads a time: RFC 3339, or a date, which means its midnight in UTC. It returns 0 for anything else.
 func moment(f *strict.Collector, fd strict.Field, what string) int64 {
 	var v string
 	if strict.Word(f, fd, what, &v); v == "" {
@@ -26,7 +26,7 @@ func moment(f *strict.Collector, fd strict.Field, what string) int64 {
 	return 0
 }
 
-// undated refuses times of a limit that is no tenant's.
+// undated refuses from and until in a limit that is not a tenant's override.
 func (s *LimitSpec) undated(f *strict.Collector, prefix string) {
 	for _, key := range datedKeys {
 		if line, ok := s.lines[key]; ok {
@@ -42,7 +42,7 @@ func (s *LimitSpec) dated(f *strict.Collector, what string) {
 	}
 }
 
-// InEffect are the overrides that hold at a time.
+// InEffect are the overrides in effect at a time.
 func InEffect(all []LimitSpec, at time.Time) []LimitSpec {
 	now := at.UnixMilli()
 	return slices.DeleteFunc(slices.Clone(all), func(s LimitSpec) bool {
@@ -50,7 +50,7 @@ func InEffect(all []LimitSpec, at time.Time) []LimitSpec {
 	})
 }
 
-// Edges are the times after one, Unix milliseconds, at which overrides come in effect or cease to be.
+// Edges are the times after a given one, in Unix milliseconds, at which overrides begin or end.
 func Edges(all []LimitSpec, after time.Time) (edges []int64) {
 	for i := range all {
 		for _, at := range []int64{all[i].From, all[i].Until} {

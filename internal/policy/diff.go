@@ -13,8 +13,8 @@ import (
 // MaxChanges is how many sentences Diff returns at most; the last then counts the rest.
 const MaxChanges = 500
 
-// Diff says in a sentence each what newer changes against older, nil for nothing
-// at all. Order, comments and ways of writing the same are no difference.
+// Diff says, a sentence each, what newer changes against older; nil if nothing. Order, comments and ways of writing the
+// same are no difference.
 func Diff(older, newer *Document) []string {
 	changes := DiffPolicy(older, newer)
 	if older == nil {
@@ -46,7 +46,7 @@ func Bounded(changes []string) []string {
 	return append(changes[:MaxChanges-1:MaxChanges-1], fmt.Sprintf("and %d more changes", len(changes)-MaxChanges+1))
 }
 
-// Untried says which limits of a document say nothing while it is tried beside another, a sentence each.
+// Untried says, a sentence each, which limits of a document have no effect while it is a shadow.
 func Untried(doc *Document) []string {
 	var all []string
 	add := func(where string, limits []limit.Limit) {
@@ -126,7 +126,7 @@ func DiffPolicy(before, after *Document) []string {
 	return append(changes, diffAlerts(before, after)...)
 }
 
-// reportsOf is the gateway's `after`; the order of keys says nothing.
+// reportsOf writes the gateway's `after`; the order of keys means nothing.
 func reportsOf(g limit.Gateway) string {
 	return strings.Join(slices.Sorted(slices.Values(g.After)), ", ")
 }
@@ -142,7 +142,7 @@ func descriptors(g limit.Gateway) string {
 	return b.String()
 }
 
-// DiffTenant says what changes from before, which may not exist, to after.
+// DiffTenant says what changes between before, which may not exist, and after.
 func DiffTenant(before, after limit.Tenant) []string {
 	var changes []string
 	prefix := "tenant " + after.ID + ": "
@@ -196,7 +196,7 @@ func diffLimits(prefix string, older, newer []limit.Limit) []string {
 
 type property struct{ key, value string }
 
-// properties lists all that a limit says, always in the same order.
+// properties lists all properties of a limit, always in the same order.
 func properties(l *limit.Limit) []property {
 	algorithm, enforcement, overage, outage, epsilon, touch := "", "", "", "", "", ""
 	if !l.CountsOnly() {
@@ -231,7 +231,7 @@ func whole(n int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
-// Conditions writes what requests are like as a document does, without its outer braces.
+// Conditions writes the conditions of requests as a document does, without its outer braces.
 func Conditions(matches []limit.Match) string {
 	var b strings.Builder
 	for i, m := range matches {
@@ -283,7 +283,7 @@ func variants(all []limit.Variant) string {
 	return b.String()
 }
 
-// describe says what a new limit is: its shape, and every option that is not the default.
+// describe describes a new limit: its shape, and every option that is not the default.
 func describe(l *limit.Limit) string {
 	if l.CountsOnly() {
 		return "counts for meter " + l.Meter
@@ -303,7 +303,7 @@ func describe(l *limit.Limit) string {
 	return s
 }
 
-// Options says every option of a limit that is not the default, in the words of a document.
+// Options writes every option of a limit that is not the default, in the words of a document.
 func Options(l *limit.Limit) string {
 	usual := limit.Limit{
 		Algorithm: l.Algorithm, Rate: l.Rate, Slots: l.Slots, Burst: l.Burst, EpsilonPPM: limit.DefaultEpsilonPPM,

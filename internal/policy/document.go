@@ -69,8 +69,8 @@ func Parse(file string, data []byte) (*Document, error) {
 	return p.doc, nil
 }
 
-// Warnings returns what the document may say and cannot mean, by line. It is no reason to refuse one: versions that are
-// stored say it too.
+// Warnings returns, by line, text that is allowed but cannot be meant. It is no reason to refuse a document, because
+// stored versions may hold such text too.
 func (d *Document) Warnings() Faults { return d.doubts }
 
 // File returns the name the document was read under.
@@ -79,8 +79,7 @@ func (d *Document) File() string { return d.file }
 // Text returns the document as it was written.
 func (d *Document) Text() string { return d.text }
 
-// Policy returns what the document says, as that version. The caller must not
-// change what it points to.
+// Policy returns the document's policy under a version's number. The caller must not change what it points to.
 func (d *Document) Policy(version int64) *limit.Policy {
 	p := d.policy
 	p.Version = version
@@ -107,7 +106,7 @@ func (d *Document) plansAre() string {
 	return text
 }
 
-// currency is that of a plan's price; empty for none.
+// currency is the currency of a plan's price; empty for none.
 func (d *Document) currency(plan string) string {
 	if price := d.prices[plan]; price != nil {
 		return price.Currency
@@ -115,7 +114,7 @@ func (d *Document) currency(plan string) string {
 	return ""
 }
 
-// parser reads a document into doc and what is wrong with it into f.
+// parser reads a document into doc and its faults into f.
 type parser struct {
 	f   *strict.Collector
 	doc *Document
@@ -138,7 +137,7 @@ func (p *parser) document(n *yaml.Node) {
 			strict.Unknown(f, fd, "the document", "gateways", "limits", "plans", "tenants", "default_plan", "slot", "zone", "webhooks", "alerts")
 		}
 	}
-	// The zone comes first, for it is a default of the limits; plans before what refers to them.
+	// The zone comes first, because it is a default of the limits. Plans come before everything that refers to them.
 	if fd, ok := at["zone"]; ok {
 		if z, ok := strict.Text(f, fd.Node, "zone"); ok {
 			if _, err := limit.LoadZone(z); err != nil {
@@ -303,5 +302,5 @@ func (p *parser) plans(fd strict.Field, top map[string]int) {
 	}
 }
 
-// Price returns what a plan costs; nil for a plan without a price.
+// Price returns a plan's price; nil for a plan without one.
 func (d *Document) Price(plan string) *billing.Price { return d.prices[plan] }

@@ -412,7 +412,7 @@ func TestFaults(t *testing.T) {
 		{limits("rate: 5/s, reserve: {low: 10%}"), "less than one unit"},
 		{limits("rate: 5/s, algorithm: leaky_bucket, reserve: {low: 10%}"), "less than one unit"},
 		{limits("rate: 50/s, enforcement: soft, reserve: {low: 10%}"), "a reserve keeps"},
-		{limits("rate: 5/s, first_touch: maybe"), "allowed are ask and admit"},
+		{limits("rate: 5/s, first_touch: maybe"), "allowed are credit, ask and admit"},
 		{limits("rate: 5/s, on_change: keep"), "only a fixed_window"},
 		{limits("rate: 5/s, algorithm: fixed_window, on_change: maybe"), "allowed are keep and prorate"},
 		{limits("rate: 5/s, variants: [{share: 5%}]"), "a variant has no name"},

@@ -75,7 +75,7 @@ func (p *parser) gateways(fd strict.Field) {
 	}
 }
 
-// after reads the descriptor keys that tell of usage which happened already.
+// after reads the descriptor keys that report usage after the fact.
 func (p *parser) after(fd strict.Field, what string) (keys []string) {
 	f := p.f
 	for _, n := range strict.Items(f, fd.Node, "after of "+what, MaxDescriptors) {

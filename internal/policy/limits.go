@@ -7,11 +7,10 @@ import (
 	"github.com/f4ee788f/quota/internal/policy/strict"
 )
 
-// LimitSpec is a limit as a document writes it. What is empty (of lists, mappings
-// and numbers: nil) takes its default, or in a tenant's override the value of the
-// plan's limit of that name. In JSON it is how a store keeps overrides, so that
-// they follow the plan when it changes; a key that came later is left out while it
-// is empty, so that what is stored reads as before.
+// LimitSpec is a limit as a document writes it. An empty field (of lists, mappings and numbers: nil) takes its default.
+// In a tenant's override it takes the value of the plan's limit of that name. Stores keep overrides as its JSON, so
+// that they follow the plan when it changes. A key that came later is left out while it is empty, so that stored text
+// reads as before.
 type LimitSpec struct {
 	Name         string              `json:"name"`
 	Match        map[string][]string `json:"match"`
@@ -61,8 +60,7 @@ type VariantSpec struct {
 	Slots *int64 `json:"slots,omitempty"`
 }
 
-// given says which keys that shape a limit are written: all but the name, what it
-// holds and what it counts for.
+// given says which keys that shape a limit are written. These are all keys but the name, match, by and meter.
 func (s *LimitSpec) given() map[string]bool {
 	all := map[string]bool{
 		"algorithm": s.Algorithm != "", "rate": s.Rate != "", "burst": s.Burst != nil, "zone": s.Zone != "",
@@ -80,7 +78,7 @@ func (s *LimitSpec) given() map[string]bool {
 	return all
 }
 
-// problem is what is wrong with one key of a limit.
+// problem is a fault of one key of a limit.
 type problem struct {
 	key  string // of LimitSpec.lines; empty for the limit as a whole
 	text string

@@ -67,7 +67,7 @@ func (c *compiler) enforce() {
 	}
 }
 
-// epsilon follows the algorithm and the enforcement where it is not given.
+// epsilon depends on the algorithm and the enforcement if it is not given.
 func (c *compiler) epsilon(was limit.Enforcement) {
 	s, l, base := c.s, &c.l, c.at.base
 	if !c.shaped {
@@ -95,7 +95,7 @@ func (c *compiler) epsilon(was limit.Enforcement) {
 // isExact reports whether an algorithm has no error to allow.
 func isExact(a limit.Algorithm) bool { return a == limit.SlidingWindowLog || a == limit.Concurrency }
 
-// options compiles all else that a limit may say, and refuses what contradicts itself.
+// options compiles the other options of a limit, and refuses contradictions.
 func (c *compiler) options() {
 	s, l := c.s, &c.l
 	if c.given["queue"] {
@@ -130,12 +130,14 @@ func (c *compiler) options() {
 	}
 	if c.given["first_touch"] {
 		switch s.FirstTouch {
+		case limit.TouchCredit.String():
+			l.FirstTouch = limit.TouchCredit
 		case limit.TouchAsk.String():
 			l.FirstTouch = limit.TouchAsk
 		case limit.TouchAdmit.String():
 			l.FirstTouch = limit.TouchAdmit
 		default:
-			c.bad("first_touch", "first_touch is %s; allowed are ask and admit", limit.Quote(s.FirstTouch))
+			c.bad("first_touch", "first_touch is %s; allowed are credit, ask and admit", limit.Quote(s.FirstTouch))
 		}
 	}
 	if c.given["on_change"] {
@@ -161,7 +163,7 @@ func (c *compiler) duration(key, written string, most time.Duration, to *time.Du
 	*to = d
 }
 
-// reserve compiles what is kept for requests of a higher priority.
+// reserve compiles the part of the capacity that is kept for requests of a higher priority.
 func (c *compiler) reserve() {
 	s, l := c.s, &c.l
 	if s.Reserve != nil {
@@ -198,8 +200,8 @@ func (c *compiler) reserve() {
 	}
 }
 
-// contradictions refuses pairs of which one takes back what the other says. The
-// fault is at the first of the two that is written here: the other may be the plan's.
+// contradictions refuses pairs of options that undo each other. The fault is at the first of the two that is written
+// here: the other may be the plan's.
 func (c *compiler) contradictions() {
 	l := &c.l
 	pairs := []struct {
@@ -233,7 +235,7 @@ func (c *compiler) contradictions() {
 	}
 }
 
-// variants compiles the limit as shares of the plan's tenants have it.
+// variants compiles the limit's variants, each for a share of the plan's tenants.
 func (c *compiler) variants() {
 	s, l := c.s, &c.l
 	l.Variants = nil // an override's limit is one tenant's, as it says, whatever variant the tenant would have had

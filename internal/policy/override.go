@@ -11,7 +11,7 @@ import (
 	"github.com/f4ee788f/quota/internal/policy/strict"
 )
 
-// LimitChange says what setting a tenant's override did.
+// LimitChange is the effect of setting a tenant's override.
 type LimitChange struct {
 	Tenant   limit.Tenant
 	Changed  bool     // false when the tenant has it so already
@@ -19,9 +19,9 @@ type LimitChange struct {
 	Warnings []string // what will take it back, a sentence each
 }
 
-// ParseOverride reads a tenant's override of the limit of that name: by key what a document writes after it, in YAML.
-// The error wraps fault.ErrInvalid and says all that is wrong; whether the override fits the tenant's plan,
-// Document.Tenant says.
+// ParseOverride reads a tenant's override of the limit of that name. values has, by key, what a document writes after
+// the key, in YAML. The error wraps fault.ErrInvalid and lists all faults. Document.Tenant says whether the override
+// fits the tenant's plan.
 func ParseOverride(name string, values map[string]string) (LimitSpec, error) {
 	f := &strict.Collector{File: "override"}
 	if len(values) == 0 {

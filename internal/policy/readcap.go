@@ -16,8 +16,8 @@ import (
 // Cap returns the spending cap of a plan; the zero value for none.
 func (d *Document) Cap(plan string) terms.Cap { return d.caps[plan] }
 
-// CheckCap refuses a plan under which a tenant's own cap, as its Text says it, would not count what is charged: one of
-// another currency.
+// CheckCap refuses a plan in another currency than a tenant's own cap, because the cap would not count its charges.
+// text is the cap's Text.
 func (d *Document) CheckCap(text, plan string) error {
 	c, err := terms.ParseCap(text)
 	if err != nil {

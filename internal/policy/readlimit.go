@@ -109,7 +109,7 @@ func readLimit(f *strict.Collector, n *yaml.Node) LimitSpec {
 	return s
 }
 
-// conditions reads what requests are like: attributes to patterns.
+// conditions reads the conditions of requests: attributes to patterns.
 func (s *LimitSpec) conditions(f *strict.Collector, fd strict.Field, what, instead string) map[string][]string {
 	all := make(map[string][]string)
 	if strict.IsNull(fd.Node) {

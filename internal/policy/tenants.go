@@ -83,7 +83,7 @@ func otherThan(name, a, b string) string {
 	return a
 }
 
-// check compiles s and reports what does not fit.
+// check compiles s and reports overrides that do not fit.
 func (d *Document) check(f *strict.Collector, s *TenantSpec) limit.Tenant {
 	if d.policy.Plan(s.Plan) == nil {
 		f.Add(s.at("plan"), "tenant %s: there is no plan %s; %s", s.ID, limit.Quote(s.Plan), d.plansAre())
@@ -124,7 +124,7 @@ func (s *TenantSpec) at(key string) int {
 	return s.line
 }
 
-// At are sentences about a tenant that the document names, at the line that names it.
+// At puts sentences about a tenant at the line of the document that names it.
 func (d *Document) At(s *TenantSpec, sentences []string) (all Faults) {
 	for _, said := range sentences {
 		all = append(all, Fault{File: d.file, Line: s.line, Message: said})

@@ -64,7 +64,7 @@ func (p *parser) webhooks(fd strict.Field) {
 	slices.SortFunc(p.doc.webhooks, func(a, b Webhook) int { return strings.Compare(a.Name, b.Name) })
 }
 
-// urlProblem says why nothing may be sent there; empty if it may.
+// urlProblem says why alerts may not be sent to a URL; empty if they may.
 func urlProblem(s string) string {
 	u, err := url.Parse(s)
 	switch {
@@ -131,7 +131,7 @@ func (p *parser) webhookNames(fd strict.Field, what string) []string {
 	return p.names(fd, what, limit.ValidName, known, are)
 }
 
-// String says where the webhook is and whence its secret comes.
+// String says where the webhook is and where its secret comes from.
 func (w Webhook) String() string {
 	if w.SecretFile != "" {
 		return w.URL + ", secret of file " + w.SecretFile

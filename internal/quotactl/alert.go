@@ -38,9 +38,9 @@ func (c *cli) alertListCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "Print events, newest first",
-		Long: `list prints what was told of: each alert once for a tenant, threshold and period. --after N
-prints those above a number, oldest first, so that who goes on from the last one skips none;
---follow goes on printing them as they come, a line each.`,
+		Long: `list prints events: each alert once for a tenant, threshold and period. --after N prints
+events above a number, oldest first, so that a reader that goes on from the last one skips
+none. --follow goes on printing events as they come, a line each.`,
 		Example: "  quotactl alert list --tenant acme\n  quotactl alert list --state dead",
 		Args:    exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -123,7 +123,7 @@ func (c *cli) followAlerts(ctx context.Context, f render.Format, req *quotav1.Li
 	}
 }
 
-// alertWords says an event in a line.
+// alertWords describes an event in a line.
 func alertWords(a *quotav1.Alert) string {
 	var words []string
 	for _, w := range []string{a.Alert, a.Tenant, a.Threshold} {
@@ -224,7 +224,7 @@ func (c *cli) alertTestCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "test WEBHOOK",
 		Short: "Send a test to a webhook",
-		Long:  `test makes an event that goes to one webhook, as others do: show tells what became of it.`,
+		Long:  `test makes an event for one webhook, delivered like any other. show prints its delivery.`,
 		Args:  exactly("WEBHOOK"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.alerts(cmd.Context(), func(ctx context.Context, client quotav1.AlertServiceClient) error {

@@ -19,7 +19,7 @@ func (c *cli) auditCommand() *cobra.Command {
 		Use:   "audit",
 		Short: "Print who changed what, newest first",
 		Long: `audit prints the log of all changes of policies, tenants, keys, switches, statements and
-the ledger: each was written in the transaction that made the change.`,
+the ledger. Each row was written in the transaction that made the change.`,
 		Example: "  quotactl audit --object acme\n  quotactl audit --action tenant --actor k7f3q --limit 1000 -o json",
 		Args:    exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -51,7 +51,7 @@ the ledger: each was written in the transaction that made the change.`,
 		},
 	}
 	cmd.Flags().StringVar(&req.Actor, "actor", "", "changes by this `ACTOR`: a key's id as key list has it, or open")
-	cmd.Flags().StringVar(&req.Action, "action", "", "changes whose `ACTION` begins so: policy, tenant, tenant.set-plan, key, statement, ledger, ...")
+	cmd.Flags().StringVar(&req.Action, "action", "", "changes whose action begins with this `ACTION`: policy, tenant, tenant.set-plan, key, statement, ledger, ...")
 	cmd.Flags().StringVar(&req.Object, "object", "", "changes of this `OBJECT`: the id of a tenant or a key, or the number of a policy version")
 	cmd.Flags().IntVar(&limit, "limit", limit, "how many changes, `N` from 1 up")
 	f.Table(cmd)

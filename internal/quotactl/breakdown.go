@@ -31,15 +31,15 @@ var exportFormats = map[string]quotav1.ExportBreakdownRequest_Format{
 	"csv": quotav1.ExportBreakdownRequest_FORMAT_CSV, "jsonl": quotav1.ExportBreakdownRequest_FORMAT_JSONL, "parquet": quotav1.ExportBreakdownRequest_FORMAT_PARQUET,
 }
 
-// breakdownQuestion is what the flags of report, top and export say.
+// breakdownQuestion is the flags of report, top and export.
 type breakdownQuestion struct {
 	by, every, zone, from, to string
 	req                       quotav1.ListBreakdownRequest
 }
 
-// flags are those that all three have.
+// flags are the flags that all three have.
 func (q *breakdownQuestion) flags(f *pflag.FlagSet, by string) {
-	f.StringVar(&q.by, "by", by, "tell `NAMES` apart: tenant, plan, limit, meter, attributes or attribute:NAME; several with commas")
+	f.StringVar(&q.by, "by", by, "a row for each of `NAMES`: tenant, plan, limit, meter, attributes or attribute:NAME; several with commas")
 	f.StringVar(&q.zone, "zone", "", "time `ZONE` of days and months, such as Europe/Berlin; UTC if not given")
 	f.StringVar(&q.from, "from", "", "usage from this `TIME` on; the beginning if not given")
 	f.StringVar(&q.to, "to", "", "usage before this `TIME`; all of it if not given")
@@ -92,10 +92,10 @@ func (c *cli) usageReportCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "report",
 		Short: "Print sealed usage, told apart by names and times",
-		Long: `report sums what the ledger's blocks hold, up to the newest: the same question at
-the same --height gives the same answer for ever, and --since-height tells what came
-after one. Rows that come to nothing are left out. Where usage is not told apart by
-limit, admitted and overage are what the meters counted.
+		Long: `report sums usage in the ledger's blocks, up to the newest. The same question at the same
+--height gives the same answer for ever; --since-height prints what came after a height.
+Rows without usage are left out. Unless rows are by limit, admitted and overage are the
+meters' counts.
 
 Times are RFC 3339, a date (where it begins in --zone), how long ago (-24h, -7d) or now.`,
 		Example: "  quotactl usage report --by tenant,meter --every month --from 2026-01-01\n  quotactl usage report --tenant acme --subtree --by tenant,attribute:endpoint --every day --from -7d --peak",
@@ -133,7 +133,7 @@ func (c *cli) usageTopCommand() *cobra.Command {
 	return cmd
 }
 
-// report asks page after page, of the block of the first, and prints them.
+// report asks for page after page, all of the first page's block, and prints them.
 func (c *cli) report(ctx context.Context, q *breakdownQuestion, f render.Format) error {
 	req, zone, err := q.request(c.now())
 	if err != nil {
@@ -201,8 +201,7 @@ func (c *cli) report(ctx context.Context, q *breakdownQuestion, f render.Format)
 		t.Add(line...)
 		items = append(items, item)
 	}
-	about := &quotav1.GetUsageResponse{CompleteThroughMs: origin.CompleteThroughMs, Lagging: origin.Lagging}
-	answer := map[string]any{"rows": items, "block": origin.Height, "block_hash": origin.BlockHash, "complete_through": nil, "lagging": append([]string{}, origin.Lagging...)}
+	answer := map[string]any{"rows": items, "block": origin.Height, "block_hash": origin.BlockHash, "complete_through": nil, "lagging": append([]string{}, origin.Lagging...), "lost": lostItems(origin.Lost), "more_lost": origin.MoreLost}
 	if origin.CompleteThroughMs != 0 {
 		answer["complete_through"] = render.Stamp(origin.CompleteThroughMs)
 	}
@@ -212,11 +211,11 @@ func (c *cli) report(ctx context.Context, q *breakdownQuestion, f render.Format)
 	if len(rows) == 0 && f == "table" {
 		c.Say("no usage\n")
 	}
-	c.printOrigin(c.Beside(f), req, origin, about)
+	c.printOrigin(c.Beside(f), req, origin)
 	return nil
 }
 
-// startOf writes a row's start as short as it can be told.
+// startOf writes a row's start as short as is clear.
 func startOf(every quotav1.ListBreakdownRequest_Every, zone *time.Location, ms int64) string {
 	t := time.UnixMilli(ms)
 	switch every {
@@ -237,8 +236,8 @@ func perSecond(units, slotMs int64) string {
 	return strconv.FormatFloat(float64(units)*1000/float64(slotMs), 'f', 1, 64)
 }
 
-// printOrigin says what a breakdown is of.
-func (c *cli) printOrigin(w io.Writer, req *quotav1.ListBreakdownRequest, o *quotav1.BreakdownOrigin, about *quotav1.GetUsageResponse) {
+// printOrigin says which data a breakdown was made from.
+func (c *cli) printOrigin(w io.Writer, req *quotav1.ListBreakdownRequest, o *quotav1.BreakdownOrigin) {
 	switch {
 	case o.Height == 0:
 		fmt.Fprintln(w, "at no block: nothing was sealed yet")
@@ -248,7 +247,7 @@ func (c *cli) printOrigin(w io.Writer, req *quotav1.ListBreakdownRequest, o *quo
 		fmt.Fprintf(w, "at block %d, %s\n", o.Height, o.BlockHash)
 	}
 	if req.Height == 0 || o.CompleteThroughMs != 0 {
-		c.printComplete(w, about)
+		c.printComplete(w, &quotav1.GetUsageResponse{CompleteThroughMs: o.CompleteThroughMs, Lagging: o.Lagging, Lost: o.Lost, MoreLost: o.MoreLost})
 	}
 }
 
@@ -258,8 +257,8 @@ func (c *cli) usageExportCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "export -o FILE",
 		Short: "Write sealed usage to a file: CSV, JSON lines or Parquet",
-		Long: `export writes all that report would print to a file, however long, as it comes: it is
-under a name of its own until it is whole. Its digest (SHA-256) is checked and printed.
+		Long: `export writes everything that report would print to a file, however long, as it comes. The
+file has a name of its own until it is whole. Its digest (SHA-256) is checked and printed.
 The same question at the same --height gives the same bytes.`,
 		Example: "  quotactl usage export --by tenant,limit,attributes --every hour --from 2026-10-01 --to 2026-11-01 -o october.parquet",
 		Args:    exactly(),
@@ -285,7 +284,7 @@ The same question at the same --height gives the same bytes.`,
 	return cmd
 }
 
-// export writes the file. A long one takes its time: --timeout does not bound it.
+// export writes the file. It may take long, so --timeout does not bound it.
 func (c *cli) export(ctx context.Context, q *breakdownQuestion, f quotav1.ExportBreakdownRequest_Format, output string) (err error) {
 	req, _, err := q.request(c.now())
 	if err != nil {
@@ -343,7 +342,7 @@ func (c *cli) export(ctx context.Context, q *breakdownQuestion, f quotav1.Export
 			return err
 		}
 		c.Note("%d rows, %d bytes, digest %s\n", m.End.Rows, m.End.Bytes, m.End.Digest)
-		c.printOrigin(c.Err, req, m.End.Origin, &quotav1.GetUsageResponse{CompleteThroughMs: m.End.Origin.CompleteThroughMs, Lagging: m.End.Origin.Lagging})
+		c.printOrigin(c.Err, req, m.End.Origin)
 		return nil
 	}
 }

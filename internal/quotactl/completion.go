@@ -15,17 +15,16 @@ import (
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
-// Bounds of completion: a shell waits for it, and shows a screen of names.
+// Bounds of completion. A shell waits for it, and shows a screen of names.
 const (
 	completionTimeout = time.Second
 	completionNames   = 100
 )
 
-// names asks the server for the names of one kind that begin with a prefix, a description
-// after a tab.
+// names asks the server for the names of one kind that begin with a prefix. A description follows each after a tab.
 type names func(ctx context.Context, admin quotav1.AdminServiceClient, prefix string) ([]string, error)
 
-// completed are the arguments of commands that are names of something.
+// completed are the commands' arguments that name something.
 var completed = map[string][]names{
 	"rollback": {versionNames}, "tenant set-plan": {tenantNames, planNames}, "tenant cancel": {tenantNames}, "tenant keep-plan": {tenantNames},
 	"tenant plans": {tenantNames}, "tenant payers": {tenantNames}, "tenant suspend": {tenantNames}, "tenant resume": {tenantNames}, "tenant get": {tenantNames},
@@ -34,7 +33,7 @@ var completed = map[string][]names{
 	"key revoke": {keyNames}, "key rotate": {keyNames}, "agents lost": {agentNames},
 }
 
-// repeated are those that take any number of one kind.
+// repeated are the commands that take any number of names of one kind.
 var repeated = map[string]names{"switch deny": tenantNames, "switch undeny": tenantNames}
 
 // completedFlags are the flags whose values are names, of whichever command.
@@ -43,7 +42,7 @@ var completedFlags = map[string]names{
 	"version": versionNames, "base": versionNames, "agent": agentNames,
 }
 
-// complete gives every command completion of the names that it takes.
+// complete gives every command completion of its names.
 func (c *cli) complete(cmd *cobra.Command) {
 	for _, sub := range cmd.Commands() {
 		c.complete(sub)
@@ -72,7 +71,7 @@ func (c *cli) complete(cmd *cobra.Command) {
 	}
 }
 
-// lookUp asks for names, and completes nothing where the server does not answer in time.
+// lookUp asks for names. It completes nothing if the server does not answer in time.
 func (c *cli) lookUp(cmd *cobra.Command, kind names, prefix string) (found []string, _ cobra.ShellCompDirective) {
 	c.conn.timeout = min(c.conn.timeout, completionTimeout)
 	err := c.admin(cmd.Context(), func(ctx context.Context, admin quotav1.AdminServiceClient) (err error) {
@@ -86,7 +85,7 @@ func (c *cli) lookUp(cmd *cobra.Command, kind names, prefix string) (found []str
 	return found[:min(len(found), completionNames)], cobra.ShellCompDirectiveNoFileComp
 }
 
-// tenantNames are one page of ids from the prefix on: they are in order.
+// tenantNames are one page of ids from the prefix on, because ids are in order.
 func tenantNames(ctx context.Context, admin quotav1.AdminServiceClient, prefix string) (all []string, err error) {
 	if prefix != "" { // the page is after an id, and this may be one
 		if t, err := admin.GetTenant(ctx, &quotav1.GetTenantRequest{Id: prefix}); err == nil {
@@ -108,7 +107,7 @@ func planNames(ctx context.Context, admin quotav1.AdminServiceClient, _ string) 
 	return all, err
 }
 
-// limitsInForce are those of all plans and those for every tenant.
+// limitsInForce are the limits of all plans and of the top level.
 func limitsInForce(ctx context.Context, admin quotav1.AdminServiceClient) ([]*quotav1.Limit, error) {
 	resp, err := admin.ListPlans(ctx, &quotav1.ListPlansRequest{})
 	all := slices.Clone(resp.GetLimits())

@@ -39,8 +39,8 @@ type connection struct {
 	dialer func(context.Context, string) (net.Conn, error)
 }
 
-// The variables that quotactl reads. None is another binary's: those of quota-server are
-// QUOTA_ and a flag's name, those of quota-agent QUOTA_AGENT_ and a flag's name.
+// These are the variables that quotactl reads. No other program reads them: quota-server reads QUOTA_ and a flag's
+// name, quota-agent QUOTA_AGENT_ and a flag's name.
 const (
 	serverVariable  = "QUOTA_SERVER"
 	keyVariable     = "QUOTA_KEY"
@@ -49,7 +49,7 @@ const (
 	certKeyVariable = "QUOTA_CLIENT_KEY"
 )
 
-// flags makes flags of c; a variable that is set, though to nothing, is the flag's default.
+// flags makes flags of c. A variable that is set, even to nothing, is the flag's default.
 func (c *connection) flags(f *pflag.FlagSet, env func(string) (string, bool)) {
 	or := func(name, otherwise string) string {
 		if v, ok := env(name); ok {
@@ -76,7 +76,7 @@ func (b bearer) GetRequestMetadata(context.Context, ...string) (map[string]strin
 	return map[string]string{"authorization": "Bearer " + string(b)}, nil
 }
 
-// RequireTransportSecurity lets a key be used on loopback and behind a proxy that ends TLS.
+// RequireTransportSecurity allows a key on loopback, and behind a proxy that ends TLS.
 func (bearer) RequireTransportSecurity() bool { return false }
 
 // servers returns the addresses that were named.
@@ -91,10 +91,10 @@ func (c *connection) servers() ([]string, error) {
 	return servers, nil
 }
 
-// probeTimeout bounds finding out whether one of several servers is there.
+// probeTimeout bounds the check whether one of several servers is there.
 const probeTimeout = time.Second
 
-// first returns the first of several servers that can be reached, or just the first.
+// first returns the first of several servers that can be reached; if none can be, just the first.
 func first(ctx context.Context, servers []string) string {
 	if len(servers) == 1 {
 		return servers[0]

@@ -23,9 +23,9 @@ func (c *cli) creditGiveCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "give TENANT AMOUNT",
 		Short: "Give a tenant a credit, from now on",
-		Long: `give adds a credit, which the tenant's statements use: by priority, the lowest number
-first, then the one that expires first, then the oldest. With --id the command can be run
-again after it was cut off, and gives once.`,
+		Long: `give adds a credit for the tenant's statements. Of several, the one with the lowest
+priority number is used first, then the one that expires first, then the oldest. With --id
+the command can be run again after it was cut off, and gives once.`,
 		Example: "  quotactl credit give acme '50.00 USD' --id welcome-acme --expires 2099-01-01 --rollover '10.00 USD'",
 		Args:    exactly("TENANT", "AMOUNT"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -59,7 +59,7 @@ func (c *cli) creditVoidCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "void ID --reason REASON",
 		Short: "End a credit: what is left of it lapses",
-		Long: `void ends a credit from now on: it pays for no period that ends later. A period that has
+		Long: `void ends a credit: from now on it pays for no period that ends later. A period that has
 ended and is closed after this still uses it.`,
 		Args: exactly("ID"),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -19,9 +19,9 @@ func (c *cli) statementCloseDueCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "close-due",
 		Short: "Close every period of every tenant that has ended",
-		Long: `close-due closes what is due, tenant by tenant, and says how far it is. Run again, after it
-broke off or was refused for some, it goes on: what is closed stays as it is. It exits with 1
-where a period is due and could not be closed.`,
+		Long: `close-due closes all periods that are due, tenant by tenant, and prints its progress. It can
+be run again after it broke off, or after some were refused: closed periods stay as they
+are. It exits with 1 if a period is due and could not be closed.`,
 		Example: "  quotactl statement close-due --dry-run\n  quotactl statement close-due --grace 48h",
 		Args:    exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -35,7 +35,7 @@ where a period is due and could not be closed.`,
 				if err != nil {
 					return err
 				}
-				// A call ends by itself in time.
+				// The server ends each call in time.
 				ctx, cancel := context.WithTimeout(cmd.Context(), max(c.conn.timeout, time.Minute))
 				resp, err = quotav1.NewStatementServiceClient(conn).CloseDue(ctx, req)
 				cancel()
@@ -78,7 +78,7 @@ where a period is due and could not be closed.`,
 		},
 	}
 	cmd.Flags().DurationVar(&grace, "grace", 0, "leave periods that ended less than this `DURATION` ago, such as 48h; 0 closes all that have ended")
-	cmd.Flags().StringVar(&req.ForceReason, "force", "", "close what usage is not complete of, or in quarantine, too: a `TEXT` that says why")
+	cmd.Flags().StringVar(&req.ForceReason, "force", "", "close also periods with incomplete or quarantined usage: a `TEXT` that says why")
 	cmd.Flags().BoolVar(&req.DryRun, "dry-run", false, "say what is due, and close nothing")
 	f.Table(cmd)
 	return cmd
@@ -92,9 +92,10 @@ func (c *cli) statementSimulateCommand() *cobra.Command {
 		Use:   "simulate",
 		Short: "Say who would pay how much more or less, by past usage",
 		Long: `simulate prices periods that have ended by the prices of another document, or as if the
-tenants had had another plan, beside what they come to: by the same usage, without credits
-and adjustments. Nothing is kept. A row is what one who pays would pay, for those too that it
-pays for; of a tenant whose parent pays it is the parent's, with that tenant's plan alone tried.`,
+tenants had had another plan. It prints the result beside the present prices' for the same
+usage, without credits and adjustments. Nothing is kept. A row is a payer's, with all tenants
+that it pays for. For a tenant whose parent pays, the row is the parent's, and only that
+tenant's plan is tried.`,
 		Example: "  quotactl statement simulate -f next.yaml --periods 3\n  quotactl statement simulate --tenant acme --plan enterprise",
 		Args:    exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {

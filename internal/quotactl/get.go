@@ -55,7 +55,7 @@ func (c *cli) writeDocument(p *quotav1.PolicyVersion) error {
 	return c.JSON(map[string]any{"version": p.Version, "author": p.Author, "created": render.Stamp(p.CreatedMs), "state": state(p), "document": p.Document})
 }
 
-// printDocument prints a document as it was applied, and beside it what it is.
+// printDocument prints a document as it was applied. Which version it is goes beside it.
 func (c *cli) printDocument(p *quotav1.PolicyVersion) error {
 	which := state(p)
 	if which != "" {
@@ -70,7 +70,7 @@ func (c *cli) printDocument(p *quotav1.PolicyVersion) error {
 	return err
 }
 
-// state says what a version is now; nothing for one that was in force.
+// state says what a version is now; nothing for a former version.
 func state(p *quotav1.PolicyVersion) string {
 	switch {
 	case p.Shadow && p.Active:

@@ -26,7 +26,7 @@ func (c *cli) keyCreateCommand() *cobra.Command {
 		Use:   "create --role ROLE",
 		Short: "Make a key; its secret is printed once",
 		Long: `create makes a key and prints its secret, alone, on standard output. Only a hash
-is stored: the secret cannot be had again.
+is stored, so the secret cannot be printed again.
 
 Roles: viewer reads; operator also changes tenants and switches; admin also
 changes the policy and keys; agent renews leases and settles usage, for the agent
@@ -60,18 +60,18 @@ be an admin's.`,
 		},
 	}
 	cmd.Flags().StringVar(&role, "role", "", "what the key may do, a `ROLE`: viewer, operator, admin, agent or backfill; needed")
-	cmd.Flags().StringVar(&agent, "agent", "", "the `AGENT` that an agent's key speaks for: its id, or how the ids of some begin, followed by *; needed for that role")
-	cmd.Flags().StringSliceVar(&tenants, "tenant", nil, "make the key for these `TENANTS` only: ids, or how ids begin, followed by *; several with commas")
+	cmd.Flags().StringVar(&agent, "agent", "", "the `AGENT` that an agent's key speaks for: an id, or a prefix of ids followed by *; needed for that role")
+	cmd.Flags().StringSliceVar(&tenants, "tenant", nil, "make the key for these `TENANTS` only: ids, or prefixes of ids followed by *; several with commas")
 	cmd.Flags().BoolVar(&subtree, "subtree", false, "with --tenant: and for all tenants below them")
-	cmd.Flags().StringSliceVar(&limits, "limit", nil, "make an agent's key for these `LIMITS` only: names, or how names begin, followed by *; several with commas")
+	cmd.Flags().StringSliceVar(&limits, "limit", nil, "make an agent's key for these `LIMITS` only: names, or prefixes of names followed by *; several with commas")
 	cmd.Flags().DurationVar(&expires, "expires", 0, "the `DURATION` after which the key ends by itself, such as 720h; never if not given")
 	cmd.Flags().StringVar(&note, "note", "", "a `TEXT` that says what the key is for, at most 256 bytes")
 	_ = cmd.RegisterFlagCompletionFunc("role", cobra.FixedCompletions([]string{"viewer", "operator", "admin", "agent", "backfill"}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
-// secret prints a new key's secret, and beside it what the key is. Where it cannot be written nobody has read
-// it, and the key is revoked.
+// secret prints a new key's secret; a description of the key goes beside it. If writing fails nobody has read the
+// secret, and the key is revoked.
 func (c *cli) secret(ctx context.Context, admin quotav1.AdminServiceClient, k *quotav1.Key, secret, format string, args ...any) (err error) {
 	id := k.Id
 	if c.Output == "json" {
@@ -101,8 +101,8 @@ func (c *cli) keyRotateCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rotate ID",
 		Short: "Make a key's successor; its secret is printed once",
-		Long: `rotate makes a key that may do what another may, and prints its secret, alone, on
-standard output. The old key is good until the overlap is over, and then ends.`,
+		Long: `rotate makes a key with the rights of another, and prints its secret, alone, on standard
+output. The old key is good until the overlap is over, and then ends.`,
 		Example: "  quotactl key rotate k7f3q --overlap 24h",
 		Args:    exactly("ID"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -119,7 +119,7 @@ standard output. The old key is good until the overlap is over, and then ends.`,
 	return cmd
 }
 
-// scopeOf is what a key is for, in words; empty for everything.
+// scopeOf describes what a key is for; empty for everything.
 func scopeOf(k *quotav1.Key) string {
 	var parts []string
 	if len(k.Tenants) > 0 {
@@ -135,7 +135,7 @@ func scopeOf(k *quotav1.Key) string {
 	return strings.Join(parts, "; ")
 }
 
-// endOf is when a key ends or ended; empty for one that is good for ever.
+// endOf is when a key ends or ended; empty for a key without an end.
 func endOf(k *quotav1.Key) string {
 	switch {
 	case k.RevokedMs != 0:

@@ -14,7 +14,7 @@ import (
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
-// errUnsound ends a command that found faults, or did not do all of it; they were printed.
+// errUnsound ends a command that found faults, or did only part of its work. They were printed.
 var errUnsound = errors.New("something is not as it should be")
 
 func (c *cli) ledgerCommand() *cobra.Command {
@@ -28,17 +28,19 @@ func (c *cli) verifyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "verify",
 		Short: "Check the whole ledger against itself",
-		Long: `verify checks the ledger against itself, in one snapshot, while it is in use: every
-epoch's reports are contiguous and end at its frontier, each report is folded once
-or queued, entries are what their block's reports add up to, each block's hash is
-that of its content and of the block below, roll-ups are the sums of entries, and
-quarantine holds what reports say that it does. So it checks what is kept beside usage:
-statements, credits, policy versions, keys, and the audit log, of which each row is
-chained to the one before. Of months that retention archived, it
-checks what the ledger still holds, and says how much that is; the files are checked
-by "quota-server retain --check".
+		Long: `verify checks the ledger against itself, in one snapshot, while it is in use. Every
+epoch's reports must be contiguous and end at its frontier, and each report must be
+folded once or queued. Entries must be the sums of their block's reports, and each
+block's hash must be of its content and of the block below. Roll-ups must be the sums of
+entries, and quarantine must hold what reports say.
 
-It prints every fault and exits with 1, or what it checked and exits with 0.`,
+It also checks statements, credits, policy versions, keys, and the audit log, in which
+each row is chained to the one before. Of months that retention archived, it checks what
+the ledger still holds, and says how much. "quota-server retain --check" checks the files.
+
+It prints every fault and exits with 1, or what it checked and exits with 0. An agent that
+ended without its last report is no fault of the ledger: it prints a line for each such
+start, with the most that may be missing.`,
 		Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error { return c.verify(cmd.Context(), f) },
 	}
@@ -75,6 +77,7 @@ func (c *cli) printVerified(f render.Format, r *quotav1.VerifyResult) error {
 			"sound": len(faults) == 0, "faults": faults, "more_faults": r.MoreFaults, "epochs": r.Epochs, "reports": r.Reports, "blocks": r.Blocks,
 			"entries": r.Entries, "rollups": r.Rollups, "quarantined": r.Quarantined, "height": r.Height, "hash": hex.EncodeToString(r.Hash),
 			"archived_reports": r.ArchivedReports, "archived_blocks": r.ArchivedBlocks, "archived_rollups": r.ArchivedRollups, "archived_before": archivedBefore(r),
+			"lost": lostItems(r.Lost), "more_lost": r.MoreLost,
 		})
 	}
 	if f == "table" && err == nil {
@@ -91,6 +94,7 @@ func (c *cli) printVerified(f render.Format, r *quotav1.VerifyResult) error {
 		if r.Height > 0 {
 			c.Say("block %d has the hash %x\n", r.Height, r.Hash)
 		}
+		printLost(c.Out, r.Lost, r.MoreLost)
 	}
 	if err == nil && len(r.Faults) > 0 {
 		err = errUnsound
@@ -98,7 +102,7 @@ func (c *cli) printVerified(f render.Format, r *quotav1.VerifyResult) error {
 	return err
 }
 
-// archivedBefore is the oldest month that is not archived; empty where none is.
+// archivedBefore is the oldest month that is not archived; empty if none is archived.
 func archivedBefore(r *quotav1.VerifyResult) string {
 	if r.ArchivedBeforeMs == 0 {
 		return ""
@@ -110,8 +114,8 @@ func (c *cli) rebuildCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "rebuild",
 		Short: "Make the roll-ups again from entries",
-		Long: `rebuild compares every roll-up with what its entries add up to, and makes it that
-where it differs. Usage may be read meanwhile; folding waits, a month at a time.`,
+		Long: `rebuild compares every roll-up with the sum of its entries, and corrects it if it differs.
+Usage may be read meanwhile; folding waits, a month at a time.`,
 		Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			conn, err := c.dial(cmd.Context())
@@ -131,7 +135,7 @@ where it differs. Usage may be read meanwhile; folding waits, a month at a time.
 	}
 }
 
-// last tells on Err how far something is, and returns the message that is its result.
+// last prints progress on Err, and returns the last message, which has the result.
 func last[M interface {
 	GetProgress() *quotav1.LedgerProgress
 }](c *cli, stream interface{ Recv() (M, error) }, done func(M) bool) (M, error) {
@@ -148,7 +152,7 @@ func last[M interface {
 	}
 }
 
-// progress says on Err how far something is that takes longer than a second.
+// progress prints on Err the progress of work that takes longer than a second.
 func (c *cli) progress() func(*quotav1.LedgerProgress) {
 	begun := time.Now()
 	return func(p *quotav1.LedgerProgress) {

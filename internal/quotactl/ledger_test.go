@@ -2,16 +2,20 @@ package quotactl
 
 import (
 	"database/sql"
+	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 	_ "modernc.org/sqlite" // to change by hand what the server keeps
 
 	"github.com/f4ee788f/quota/internal/core/ledger"
 	"github.com/f4ee788f/quota/internal/ledger/sqlbooks"
 	"github.com/f4ee788f/quota/internal/server/boot"
+	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
 // book is a server that folds often, and its ledger's file.
@@ -106,6 +110,41 @@ func TestLedgerArchived(t *testing.T) {
 // reason and key are the words of every correction here.
 func because(words ...string) []string { return append(words, "--reason", "a test") }
 
+// What a killed agent left is released, or discarded, by its name, its epoch and why it is held, however much it is.
+func TestLedgerQuarantineOfAnAgent(t *testing.T) {
+	e, _ := book(t)
+	slot := e.now.Truncate(5 * time.Minute).Unix()
+	conn, err := grpc.NewClient(e.s.GRPCAddr(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	api := quotav1.NewLeaseServiceClient(conn)
+	send := func(agent string, epoch int64, unsealed bool, meter string, n int) {
+		var rows []ledger.Row
+		for i := range n {
+			rows = append(rows, ledger.Row{Slot: slot - 300*int64(i%5), Tenant: "acme", Limit: "requests", Meter: meter, Version: 1, Plan: "paid", Attributes: fmt.Sprint("user=", i), Admitted: 1})
+		}
+		r := ledger.NewReport(agent, epoch, 1, 0, rows, e.now.UnixMilli(), false)
+		r.Unsealed = unsealed
+		e.report(api, r)
+	}
+	send("gw-1", 1, true, "nonsense", 1100)
+	send("gw-1", 2, true, "nonsense", 2)
+	send("gw-1", 3, false, "nonsense", 3)
+	send("gw-2", 1, true, "requests", 4)
+	e.want("discard of an epoch", e.ok(because("ledger", "quarantine", "discard", "--agent", "gw-1", "--epoch", "1")...), "discarded 1100\n")
+	e.want("again", e.ok(because("ledger", "quarantine", "discard", "--agent", "gw-1", "--epoch", "1")...), "discarded 0\n")
+	e.want("discard of what is unsealed", e.ok(because("ledger", "quarantine", "discard", "--agent", "gw-1", "--held-for", "unsealed")...), "discarded 2\n")
+	if _, errs, code := e.run(because("ledger", "quarantine", "retry", "--agent", "gw-1")...); code != exitFailed || strings.Count(errs, " stays: there is no meter") != 3 {
+		t.Errorf("retry of what cannot be: exit %d, %q", code, errs)
+	}
+	e.want("retry", e.ok(because("ledger", "quarantine", "retry", "--agent", "gw-2", "--epoch", "1")...), "correction 1 released 4 rows\n")
+	if out, errs, code := e.run(because("ledger", "quarantine", "retry", "--agent", "gw-2")...); code != 0 || out != "" || !strings.Contains(errs, "no such rows are held") {
+		t.Errorf("retry of nothing: exit %d, %q, %q", code, out, errs)
+	}
+}
+
 func TestLedgerCorrections(t *testing.T) {
 	e, db := book(t)
 	slot := e.now.Truncate(5 * time.Minute)
@@ -162,6 +201,8 @@ func TestLedgerCorrections(t *testing.T) {
 		{because("ledger", "adjust", "--entry", "one", "--idempotency-key", "x", "5"), "write HEIGHT/N"},
 		{[]string{"ledger", "revert", "2"}, "Give --reason"},
 		{because("ledger", "quarantine", "retry"), "which?"},
+		{because("ledger", "quarantine", "retry", "--epoch", "1"), "give --agent as well"},
+		{because("ledger", "quarantine", "discard", "1", "--agent", "gw-1"), "not both"},
 		{because("agents", "lost", "gw-1"), "which start"},
 		{[]string{"ledger", "trace", "gw-1"}, "neither a report"},
 		{[]string{"ledger", "trace", "a/b/c"}, "the last two in digits"},

@@ -30,7 +30,7 @@ func (c *cli) ledger(ctx context.Context, f func(context.Context, quotav1.Ledger
 	return f(ctx, quotav1.NewLedgerServiceClient(conn))
 }
 
-// correctionFlags are what every correction needs.
+// correctionFlags are the flags that every correction needs.
 type correctionFlags struct{ id, reason string }
 
 func (f *correctionFlags) flags(cmd *cobra.Command, id bool) {
@@ -61,9 +61,9 @@ func (c *cli) adjustCommand() *cobra.Command {
 entry that it corrects. Usage includes it at once. UNITS below zero are taken away;
 write them after --.
 
-Without --policy-version they are priced by the version in force at --at. Refused are a
-limit or a meter that the tenant does not have in that version, a version that was only
-tried beside another, and a time before the tenant began.`,
+Without --policy-version they are priced by the version in force at --at. A limit or a
+meter that the tenant does not have in that version is refused. So are a version that was
+only a shadow, and a time before the tenant began.`,
 		Example: "  quotactl ledger adjust --entry 812/3 --reason 'counted twice' --idempotency-key ticket-4711 -- -500\n" +
 			"  quotactl ledger adjust --tenant acme --limit requests --meter requests --at 2026-03-02T09:00:00Z --reason 'lost in the outage' --idempotency-key ticket-4712 1200",
 		Args: exactly("UNITS"),
@@ -112,7 +112,7 @@ tried beside another, and a time before the tenant began.`,
 	return cmd
 }
 
-// corrected says what a correction did.
+// corrected prints the effect of a correction.
 func (c *cli) corrected(done *quotav1.Correction, err error) error {
 	if err != nil {
 		return err
@@ -130,12 +130,12 @@ func (c *cli) backfillCommand() *cobra.Command {
 		Use:   "backfill",
 		Short: "Bring in usage that no agent reported",
 		Long: `backfill adds the rows of a CSV file, all of them or none. The first line names the
-columns: time, tenant, limit, meter and admitted, and where wanted overage, denied,
+columns: time, tenant, limit, meter and admitted. Optional columns are overage, denied,
 policy_version, plan and attributes (NAME=VALUE pairs, separated by ;). Times are RFC 3339,
 and are cut to their slot of five minutes. Without policy_version a row is priced by the
-version in force in its slot. Refused are limits, meters and attributes that the tenant
-does not have in that version, versions that were only tried beside another, and times
-before the tenant began.
+version in force in its slot. Limits, meters and attributes that the tenant does not have
+in that version are refused. So are versions that were only shadows, and times before the
+tenant began.
 
 It needs a key of the role backfill, which no other role includes.`,
 		Example: "  quotactl ledger backfill -f usage.csv --reason 'the gateways of the old system' --idempotency-key import-2026-03",
@@ -317,10 +317,10 @@ func (c *cli) lostCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "lost AGENT",
 		Short: "Say that an epoch of an agent will report no more",
-		Long: `lost ends an open epoch whose machine is gone, so that it no longer holds back what
-usage is complete through; without it that takes 24 hours of silence. What it
-admitted since its last report may be missing from the ledger. If it reports after
-all, nothing of that is refused, and it counts again.
+		Long: `lost ends an open epoch whose machine is gone, so that usage can be complete without it.
+Otherwise that takes 24 hours of silence. Units that it admitted since its last report may
+be missing from the ledger. If it reports after all, nothing is refused, and it counts
+again.
 
 ` + "`quotactl get agents`" + ` lists agents and epochs.`,
 		Args: exactly("AGENT"),

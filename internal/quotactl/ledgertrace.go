@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/f4ee788f/quota/internal/core/ledger"
 	"github.com/f4ee788f/quota/internal/core/wire"
 	"github.com/f4ee788f/quota/internal/quotactl/render"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
@@ -99,10 +100,28 @@ func (c *cli) quarantineShowCommand() *cobra.Command {
 	}
 }
 
-// ids reads the ids that a command line names.
-func ids(args []string) ([]int64, error) {
-	if len(args) == 0 {
-		return nil, misuse("which? Give ids from `quotactl ledger quarantine list`")
+// chosen says which rows a command is about: those of the ids that it is given, or all that are held of an agent.
+type chosen struct {
+	agent, heldFor string
+	epoch          int64
+}
+
+func (o *chosen) flags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&o.agent, "agent", "", "in place of IDs: all rows that are held of this `AGENT`'s reports")
+	f.Int64Var(&o.epoch, "epoch", 0, "with --agent, rows of this `EPOCH` alone")
+	f.StringVar(&o.heldFor, "held-for", "", "with --agent, rows whose reason begins with this `TEXT`, such as unsealed")
+}
+
+// check reads the ids that a command line names; none with --agent.
+func (o *chosen) check(args []string) ([]int64, error) {
+	switch {
+	case o.agent == "" && (o.epoch != 0 || o.heldFor != ""):
+		return nil, misuse("--epoch and --held-for choose among an agent's rows: give --agent as well")
+	case o.agent != "" && len(args) > 0:
+		return nil, misuse("give IDs or --agent, not both")
+	case o.agent == "" && len(args) == 0:
+		return nil, misuse("which? Give ids from `quotactl ledger quarantine list`, or --agent")
 	}
 	var all []int64
 	for _, a := range args {
@@ -115,16 +134,48 @@ func ids(args []string) ([]int64, error) {
 	return all, nil
 }
 
+// each calls f for the ids, as many at a time as the ledger resolves at once, and returns how many there were. Reports
+// that are held whole are not among an agent's rows: somebody has to look at each.
+func (o *chosen) each(ctx context.Context, books quotav1.LedgerServiceClient, given []int64, f func(ids []int64) error) (n int, err error) {
+	if o.agent == "" {
+		return len(given), f(given)
+	}
+	for req := (&quotav1.ListQuarantineRequest{Agent: o.agent, PageSize: ledger.MaxResolved}); ; {
+		page, err := books.ListQuarantine(ctx, req)
+		if err != nil {
+			return n, err
+		}
+		var ids []int64
+		for _, q := range page.Rows {
+			if q.RowNumber >= 0 && (o.epoch == 0 || q.Epoch == o.epoch) && strings.HasPrefix(q.Reason, o.heldFor) {
+				ids = append(ids, q.Id)
+			}
+		}
+		if len(ids) > 0 {
+			if err := f(ids); err != nil {
+				return n, err
+			}
+		}
+		n += len(ids)
+		if req.PageToken = page.NextPageToken; req.PageToken == "" {
+			return n, nil
+		}
+	}
+}
+
 func (c *cli) quarantineRetryCommand() *cobra.Command {
 	var f correctionFlags
+	var of chosen
 	cmd := &cobra.Command{
 		Use:   "retry ID...",
 		Short: "Judge rows again, and release those that may become entries now",
 		Long: `retry judges rows again, by what is known now: a tenant that was created since, a
-slot that has begun. Those that pass become entries by one correction, once; the
-others stay, each with its reason. It exits with 1 when any stays.`,
+slot that has begun. Those that pass become entries by one correction for each thousand,
+once; the others stay, each with its reason. It exits with 1 when any stays.`,
+		Example: `  quotactl ledger quarantine retry 1 2 --reason 'tenant created'
+  quotactl ledger quarantine retry --agent gw-7 --epoch 1772446000000 --held-for unsealed --reason 'it was killed'`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			all, err := ids(args)
+			all, err := of.check(args)
 			if err == nil {
 				err = f.check(false)
 			}
@@ -132,40 +183,52 @@ others stay, each with its reason. It exits with 1 when any stays.`,
 				return err
 			}
 			return c.ledger(cmd.Context(), func(ctx context.Context, books quotav1.LedgerServiceClient) error {
-				done, err := books.RetryQuarantined(ctx, &quotav1.RetryQuarantinedRequest{Ids: all, Reason: f.reason})
-				if err != nil {
+				stay := false
+				n, err := of.each(ctx, books, all, func(ids []int64) error {
+					done, err := books.RetryQuarantined(ctx, &quotav1.RetryQuarantinedRequest{Ids: ids, Reason: f.reason})
+					if err != nil {
+						return err
+					}
+					if c.Output == "json" {
+						err = c.JSON(done)
+					} else if done.Correction != 0 {
+						c.Say("correction %d released %d rows\n", done.Correction, len(done.Released))
+					}
+					for _, r := range done.Refused {
+						c.Note("%d stays: %s\n", r.Id, r.Reason)
+					}
+					stay = stay || len(done.Refused) > 0
 					return err
-				}
-				if c.Output == "json" {
-					err = c.JSON(done)
-				} else if done.Correction != 0 {
-					c.Say("correction %d released %d rows\n", done.Correction, len(done.Released))
-				}
-				if err != nil {
+				})
+				switch {
+				case err != nil:
 					return err
-				}
-				for _, r := range done.Refused {
-					c.Note("%d stays: %s\n", r.Id, r.Reason)
-				}
-				if len(done.Refused) > 0 {
+				case stay:
 					return errUnsound
+				case n == 0:
+					c.Note("no such rows are held\n")
 				}
 				return nil
 			})
 		},
 	}
 	f.flags(cmd, false)
+	of.flags(cmd)
 	return cmd
 }
 
 func (c *cli) quarantineDiscardCommand() *cobra.Command {
 	var f correctionFlags
+	var of chosen
 	cmd := &cobra.Command{
 		Use:   "discard ID...",
 		Short: "Say that rows or reports will never be used",
-		Long:  "discard keeps the rows where they are, and the reason with them: they cannot be released any more.",
+		Long: `discard keeps the rows where they are, and the reason with them: they cannot be released
+any more.`,
+		Example: `  quotactl ledger quarantine discard 3 --reason 'no such customer'
+  quotactl ledger quarantine discard --agent gw-7 --held-for unsealed --reason 'somebody wrote to its journal'`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			all, err := ids(args)
+			all, err := of.check(args)
 			if err == nil {
 				err = f.check(false)
 			}
@@ -173,15 +236,26 @@ func (c *cli) quarantineDiscardCommand() *cobra.Command {
 				return err
 			}
 			return c.ledger(cmd.Context(), func(ctx context.Context, books quotav1.LedgerServiceClient) error {
-				_, err := books.DiscardQuarantined(ctx, &quotav1.DiscardQuarantinedRequest{Ids: all, Reason: f.reason})
+				discarded := []int64{}
+				_, err := of.each(ctx, books, all, func(ids []int64) error {
+					_, err := books.DiscardQuarantined(ctx, &quotav1.DiscardQuarantinedRequest{Ids: ids, Reason: f.reason})
+					if err == nil {
+						discarded = append(discarded, ids...)
+					}
+					return err
+				})
+				if err != nil && len(discarded) > 0 {
+					c.Note("discarded %d\n", len(discarded))
+				}
 				if err != nil {
 					return err
 				}
-				return c.Tell(map[string]any{"discarded": all}, "discarded %d\n", len(all))
+				return c.Tell(map[string]any{"discarded": discarded}, "discarded %d\n", len(discarded))
 			})
 		},
 	}
 	f.flags(cmd, false)
+	of.flags(cmd)
 	return cmd
 }
 

@@ -12,7 +12,7 @@ import (
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
-// when is when a plan is to change: now if nothing is given.
+// when is when a plan is to change; the zero value means now.
 type when struct {
 	at        string
 	periodEnd bool
@@ -155,8 +155,8 @@ func (c *cli) tenantPayersCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "payers ID",
 		Short: "List who pays for a tenant, and from when on",
-		Long: `payers lists on whose statements the usage of a tenant is, by when it was used: on its own,
-or on those of a tenant above (billing: {pays: parent}).`,
+		Long: `payers lists on whose statements the usage of a tenant is, by the time of the usage. It is
+on the tenant's own, or on those of a tenant above (billing: {pays: parent}).`,
 		Args: exactly("ID"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.admin(cmd.Context(), func(ctx context.Context, admin quotav1.AdminServiceClient) error {
@@ -185,7 +185,7 @@ or on those of a tenant above (billing: {pays: parent}).`,
 	return cmd
 }
 
-// setPlan asks for a plan, and says from when on it is the tenant's.
+// setPlan asks for a plan, and says from when on the tenant has it.
 func (c *cli) setPlan(ctx context.Context, id, plan string, w *when) error {
 	req := &quotav1.SetTenantPlanRequest{Id: id, Plan: plan}
 	if err := w.set(req, c.now()); err != nil {
@@ -219,8 +219,8 @@ func (c *cli) setPlan(ctx context.Context, id, plan string, w *when) error {
 	})
 }
 
-// warnOfPolicy says that the policy in force names the tenant with another plan, and will take the change back. The change is
-// made: what cannot be found out is not said.
+// warnOfPolicy warns that the policy in force names the tenant with another plan, and will take the change back. The
+// change is made, so errors of this check are not printed.
 func (c *cli) warnOfPolicy(ctx context.Context, admin quotav1.AdminServiceClient, id, plan string) {
 	p, err := admin.GetPolicy(ctx, &quotav1.GetPolicyRequest{})
 	if err != nil {

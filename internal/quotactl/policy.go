@@ -34,11 +34,11 @@ func (c *cli) applyCommand() *cobra.Command {
 version, in force on every reachable agent within a second. An invalid document
 changes nothing: every fault is printed as file:line: sentence.
 
-What was set by hand and the document takes back (a tenant's plan or override) is named
-in a warning, and so is a policy file that rules on the server and says otherwise.
+A warning names plans and overrides of tenants that were set by hand and that the document
+takes back. Another names a policy file that rules on the server and differs.
 
-With --shadow the document is tried beside the version in force instead: evaluated by
-every agent, its denials counted (quotactl usage --shadow) and none denied.`,
+With --shadow the document is tried beside the version in force instead. Every agent
+evaluates it and counts its denials (quotactl usage --shadow), but denies nothing by it.`,
 		Example: "  quotactl apply -f quota.yaml\n  quotactl apply -f quota.yaml --dry-run\n  quotactl apply -f quota.yaml --shadow",
 		Args:    exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -161,7 +161,7 @@ func (c *cli) apply(ctx context.Context, file string, req *quotav1.ApplyPolicyRe
 	return resp, err
 }
 
-// warn says what of an answer is no error, and should be known.
+// warn prints an answer's warnings.
 func (c *cli) warn(resp *quotav1.PolicyChange) {
 	for _, w := range resp.GetWarnings() {
 		c.Note("%s:%d: warning: %s\n", w.File, w.Line, w.Message)
@@ -203,7 +203,7 @@ func (c *cli) read(file string) (string, error) {
 	return string(data), nil
 }
 
-// text is more than one line of a command's own words: its line feeds stay.
+// text is more than one line of a command's own words, so its line feeds stay.
 type text string
 
 // changes are the changes of an answer, a line each.

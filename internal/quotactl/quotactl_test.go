@@ -374,7 +374,12 @@ func (e *env) settle(rows ...ledger.Row) {
 			e.t.Fatalf("renew: %v, %v", resp, err)
 		}
 	}
-	r := ledger.NewReport("gw-1", 1, 1, 0, rows, e.now.UnixMilli(), false)
+	e.report(api, ledger.NewReport("gw-1", 1, 1, 0, rows, e.now.UnixMilli(), false))
+}
+
+// report settles one.
+func (e *env) report(api quotav1.LeaseServiceClient, r ledger.Report) {
+	e.t.Helper()
 	resp, err := api.Settle(e.t.Context(), &quotav1.SettleRequest{Reports: []*quotav1.Report{wire.ReportToProto(r)}})
 	if err != nil || resp.Receipts[0].Status != quotav1.Receipt_STATUS_SETTLED {
 		e.t.Fatalf("settle: %v, %v", resp, err)

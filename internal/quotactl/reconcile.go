@@ -17,13 +17,13 @@ func (c *cli) reconcileCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "reconcile",
 		Short: "Compare what was granted with what became of it",
-		Long: `reconcile compares, for each limit of each start of an agent, what servers recorded
-that they granted with what the agent says became of it, and that with what is settled:
+		Long: `reconcile compares servers' records of grants with the agent's account of them, and that
+with the settled units, for each limit of each start of an agent:
 
   granted = spent + returned + expired + held
 
-What does not agree has a name, such as "in flight" or "lost reply"; docs/ledger.md
-says what each comes of. It exits with 1 where a difference has no cause that is in order.`,
+A difference has a name, such as "in flight" or "lost reply"; docs/ledger.md says where
+each comes from. It exits with 1 if a difference has no harmless cause.`,
 		Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.ledger(cmd.Context(), func(ctx context.Context, books quotav1.LedgerServiceClient) error {
@@ -72,7 +72,7 @@ func (c *cli) reconcile(ctx context.Context, books quotav1.LedgerServiceClient, 
 			return count(n)
 		}
 		s := r.Said
-		// What a trickle did not run is no grant.
+		// The part of a trickle that did not run counts as not granted.
 		t.Add(r.Agent, fmt.Sprint(r.Epoch), r.Limit, r.State, count(r.Recorded.GetGranted()-r.Recorded.GetUnrun()),
 			said(s.GetGranted()-s.GetUnrun()), said(s.GetSpent()), said(s.GetReturned()), said(r.Expired), said(s.GetHeld()), count(r.Settled), strings.Join(names, "; "))
 	}

@@ -42,9 +42,8 @@ type cli struct {
 	opened *grpc.ClientConn
 }
 
-// Main runs the command line and returns the exit code: 0, 1 when the server
-// refused or could not be reached, 2 when the command line is wrong. What a
-// command answers goes to Out, what it says about it to Err.
+// Main runs the command line and returns the exit code. It is 0, 1 when the server refused or could not be reached, or
+// 2 when the command line is wrong. A command's answer goes to Out, remarks about it to Err.
 func Main(ctx context.Context, args []string, s Streams) int {
 	return run(ctx, args, s, time.Now)
 }
@@ -65,7 +64,7 @@ func (c *cli) run(ctx context.Context, args []string) int {
 	if c.opened != nil {
 		_ = c.opened.Close() // all answers are in
 	}
-	// An answer that could not be written was not given.
+	// If the answer could not be written, the command failed.
 	if lost := out.Close(); lost != nil && !errors.Is(err, lost) {
 		err = errors.Join(err, fmt.Errorf("the answer could not be written: %w", lost))
 	}
@@ -74,12 +73,12 @@ func (c *cli) run(ctx context.Context, args []string) int {
 	return code
 }
 
-// usageError is a command line that cannot be meant.
+// usageError is a wrong command line.
 type usageError struct{ error }
 
 func misuse(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
-// exit prints what went wrong and says how the process ends.
+// exit prints what went wrong, and returns the exit code.
 func (c *cli) exit(err error) int {
 	if err == nil {
 		return exitOK
@@ -117,8 +116,7 @@ func (c *cli) exit(err error) int {
 	return exitFailed
 }
 
-// unreached says in plain words why gRPC could not reach the server, from its message;
-// empty if it did reach one.
+// unreached says in plain words, by gRPC's message, why the server was not reached. It is empty if one was.
 func unreached(message string) string {
 	_, why, ok := strings.Cut(message, "connection error: desc = ")
 	switch {
@@ -192,7 +190,7 @@ func group(use, short string, commands ...*cobra.Command) *cobra.Command {
 	return g
 }
 
-// atLeastOne wants arguments of one kind.
+// atLeastOne requires arguments of one kind.
 func atLeastOne(name string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
@@ -202,7 +200,7 @@ func atLeastOne(name string) cobra.PositionalArgs {
 	}
 }
 
-// exactly wants n arguments, named in the message.
+// exactly requires n arguments, named in the message.
 func exactly(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) == len(names) {
@@ -215,7 +213,7 @@ func exactly(names ...string) cobra.PositionalArgs {
 	}
 }
 
-// outcomes gives every command that has no --output of its own one of text and json.
+// outcomes gives --output text or json to every command without an --output of its own.
 func (c *cli) outcomes(cmd *cobra.Command) {
 	for _, sub := range cmd.Commands() {
 		c.outcomes(sub)

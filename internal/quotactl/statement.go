@@ -31,8 +31,8 @@ func (c *cli) statementPreviewCommand() *cobra.Command {
 		Use:   "preview --tenant TENANT",
 		Short: "Work out what a period comes to, as of the newest sealed block",
 		Long: `preview works out what a tenant owes for a period from the usage that is sealed into
-blocks, and keeps nothing. The same block gives the same statement; it is named with
-its hash. A period that is under way is worked out as if nothing but usage changed.`,
+blocks, and keeps nothing. The same block gives the same statement; the block's hash is
+printed. A period under way is worked out as if only usage changed until its end.`,
 		Example: "  quotactl statement preview --tenant acme\n  quotactl statement preview --tenant acme --period 2026-10 -o html > acme-2026-10.html",
 		Args:    exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -61,9 +61,9 @@ func (c *cli) statementCloseCommand() *cobra.Command {
 		Use:   "close --tenant TENANT",
 		Short: "Keep the statement of a tenant's next period, for ever",
 		Long: `close keeps the statement of a period that has ended. Periods are closed one after
-another, each once: to close one again prints it as it was closed. It is refused while
-usage of the period is not complete, or some of it is in quarantine, unless --force says
-why it is closed all the same; what comes later is an adjustment on the next statement.`,
+another, each once: closing one again prints it as it was closed. It is refused while
+usage of the period is incomplete or in quarantine, unless --force gives a reason. Usage
+that comes later is an adjustment on the next statement.`,
 		Example: "  quotactl statement close --tenant acme\n  quotactl statement close --tenant acme --period 2026-10 --force 'gateway-7 burnt down'",
 		Args:    exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -151,7 +151,7 @@ func (c *cli) statements(ctx context.Context, f func(context.Context, quotav1.St
 	return f(ctx, quotav1.NewStatementServiceClient(conn))
 }
 
-// printStatement prints a statement, and beside it how far it can be trusted.
+// printStatement prints a statement; beside it goes how far it can be trusted.
 func (c *cli) printStatement(f render.Format, p *quotav1.Statement) error {
 	s, err := billing.Decode([]byte(p.Document), p.Digest)
 	if err != nil {
@@ -203,7 +203,7 @@ func (c *cli) printStatementTable(s *billing.Statement, p *quotav1.Statement) er
 	return nil
 }
 
-// printStatementOrigin says what a statement was made of.
+// printStatementOrigin says which data a statement was made from.
 func (c *cli) printStatementOrigin(w io.Writer, p *quotav1.Statement) {
 	if p.Height == 0 {
 		fmt.Fprintln(w, "at no block: nothing was sealed yet")
@@ -220,5 +220,5 @@ func (c *cli) printStatementOrigin(w io.Writer, p *quotav1.Statement) {
 	if p.Forced != "" {
 		fmt.Fprintf(w, "closed all the same: %s\n", display.Escape(p.Forced, ""))
 	}
-	c.printComplete(w, &quotav1.GetUsageResponse{CompleteThroughMs: p.CompleteThroughMs, Lagging: p.Lagging})
+	c.printComplete(w, &quotav1.GetUsageResponse{CompleteThroughMs: p.CompleteThroughMs, Lagging: p.Lagging, Lost: p.Lost, MoreLost: p.MoreLost})
 }

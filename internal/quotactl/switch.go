@@ -111,11 +111,11 @@ func (c *cli) switchUndenyCommand() *cobra.Command {
 	}
 }
 
-// switchTries bounds how often a change is made anew because another came between.
+// switchTries bounds how often a change is made again because another came between.
 const switchTries = 5
 
-// switches makes a change, nil for none, on every server that was named, and prints
-// what each then has. One that cannot be reached does not keep the others from it.
+// switches makes a change, nil for none, on every named server, and prints each server's switches. A server that cannot
+// be reached does not keep it from the others.
 func (c *cli) switches(ctx context.Context, change func(*quotav1.Switches)) error {
 	servers, err := c.conn.servers()
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
-// overrideFlags are what an override may say, by the keys of docs/policy.md: each has a flag of its name.
+// overrideFlags are the keys of an override by docs/policy.md. Each has a flag of its name.
 var overrideFlags = []struct{ key, usage string }{
 	{"rate", "units in a time, such as 5000/hour"},
 	{"burst", "units that a full bucket holds; as a part of the rate what the plan's is if not given"},
@@ -26,7 +26,7 @@ var overrideFlags = []struct{ key, usage string }{
 	{"wait", "the longest that one waits, such as 2s"},
 	{"on_outage", "fallback, open or closed"},
 	{"fallback_hold", "how long the share of a silent agent stays reserved, such as 30s"},
-	{"first_touch", "ask or admit"},
+	{"first_touch", "credit, ask or admit"},
 	{"on_change", "keep or prorate"},
 	{"zone", "time zone of a calendar window, such as Europe/Berlin"},
 	{"meter", "the meter that admitted units are counted on"},
@@ -45,12 +45,12 @@ func (c *cli) tenantSetLimitCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "set-limit ID LIMIT",
 		Short: "Give a tenant another value of one limit than its plan has",
-		Long: `set-limit overrides one limit of a tenant's plan, within a second. The override says what
-the flags say, in place of the override of that limit that was there; all else is the
-plan's. The flags are the keys of a limit in a policy document (docs/policy.md).
+		Long: `set-limit overrides one limit of a tenant's plan, within a second. The flags replace an
+earlier override of that limit; keys without a flag are the plan's. The flags are the keys
+of a limit in a policy document (docs/policy.md).
 
-A policy document that names the tenant and is applied again takes the override back:
-where there is one that does, set-limit says so.`,
+A policy document that names the tenant and is applied again takes the override back.
+set-limit warns of such a document.`,
 		Example: "  quotactl tenant set-limit acme requests --rate 5000/hour\n  quotactl tenant set-limit acme requests --rate 5000/hour --until 2099-01-01\n  quotactl tenant set-limit acme exports --rate 3/day --algorithm fixed_window --add",
 		Args:    exactly("ID", "LIMIT"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -91,7 +91,7 @@ func (c *cli) tenantUnsetLimitCommand() *cobra.Command {
 	}
 }
 
-// tenantLimit changes an override, and says what that changed and what would take it back.
+// tenantLimit changes an override. It prints what changed, and what would take it back.
 func (c *cli) tenantLimit(ctx context.Context, args []string, change func(context.Context, quotav1.AdminServiceClient) (*quotav1.TenantLimitChange, error)) error {
 	return c.admin(ctx, func(ctx context.Context, admin quotav1.AdminServiceClient) error {
 		resp, err := change(ctx, admin)
@@ -115,7 +115,7 @@ func (c *cli) tenantLimit(ctx context.Context, args []string, change func(contex
 // flagOf is a key of a document as a flag.
 func flagOf(key string) string { return strings.ReplaceAll(key, "_", "-") }
 
-// value is a flag's text as it is given; the server says what is wrong with it.
+// value is a flag's text as it is given; the server checks it.
 type value string
 
 var _ pflag.Value = (*value)(nil)

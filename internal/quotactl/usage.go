@@ -14,7 +14,7 @@ import (
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
-// usagePage is how many rows one call brings.
+// usagePage is how many rows one call returns.
 const usagePage = 10_000
 
 // sums are the words of --by.
@@ -23,7 +23,7 @@ var sums = map[string]quotav1.GetUsageRequest_By{
 	"month": quotav1.GetUsageRequest_BY_MONTH, "limit": quotav1.GetUsageRequest_BY_LIMIT, "attribute": quotav1.GetUsageRequest_BY_ATTRIBUTE,
 }
 
-// usageQuestion is what the flags of usage say.
+// usageQuestion is the flags of usage.
 type usageQuestion struct {
 	tenant, from, to, by, zone string
 	shadow                     bool  // what the shadow policy counts, instead of usage
@@ -37,11 +37,12 @@ func (c *cli) usageCommand() *cobra.Command {
 		Use:   "usage",
 		Short: "Print settled usage, and through when it is complete",
 		Long: `usage sums what agents settled into the ledger. It includes every report that was
-acknowledged, and says through when it is complete: usage after that may still be
-on its way from the agents that it names.
+acknowledged, and says until when it is complete. Later usage may still be on its way from
+the agents that it names. Agents that ended without a last report are named with the most
+that may be missing of all their tenants.
 
-With --shadow it tells what the policy that is tried beside the one in force would
-have done, which is in no other answer: its denials denied nobody.
+With --shadow it prints what the shadow policy would have done. No other answer includes
+that, because its denials denied nobody.
 
 Times are RFC 3339, a date (where it begins in --zone), how long ago (-24h, -7d) or now.`,
 		Example: "  quotactl usage --tenant acme --from -24h --by hour\n  quotactl usage --tenant acme --from 2026-01-01 --to 2026-02-01 --by day --zone Europe/Berlin -o csv",
@@ -142,7 +143,7 @@ func (c *cli) printUsage(q *usageQuestion, by quotav1.GetUsageRequest_By, zone *
 		}
 		items = append(items, item)
 	}
-	answer := map[string]any{"tenant": q.tenant, "by": q.by, "rows": items, "complete_through": nil, "lagging": append([]string{}, about.Lagging...)}
+	answer := map[string]any{"tenant": q.tenant, "by": q.by, "rows": items, "complete_through": nil, "lagging": append([]string{}, about.Lagging...), "lost": lostItems(about.Lost), "more_lost": about.MoreLost}
 	if about.CompleteThroughMs != 0 {
 		answer["complete_through"] = render.Stamp(about.CompleteThroughMs)
 	}
@@ -164,7 +165,7 @@ func (c *cli) printUsage(q *usageQuestion, by quotav1.GetUsageRequest_By, zone *
 	return nil
 }
 
-// usageTable has the tenant, what the sums are told apart by, and the counts.
+// usageTable has the tenant, the key of the sums, and the counts.
 func usageTable(by quotav1.GetUsageRequest_By, zone *time.Location, first, tenant string, rows []*quotav1.UsageRow) *render.Table {
 	t := &render.Table{Numbers: map[int]bool{}}
 	t.Header = append([]string{first}, columns(by)...)
@@ -179,8 +180,8 @@ func usageTable(by quotav1.GetUsageRequest_By, zone *time.Location, first, tenan
 	return t
 }
 
-// total is the last line of sums that may be added up: those over limits may not,
-// for one request may meet several.
+// total is the last line of sums that may be added up. Sums over limits may not, because one request may meet several
+// limits.
 func total(t *render.Table, tenant string, rows []*quotav1.UsageRow) []string {
 	var admitted, overage, denied int64
 	for _, r := range rows {
@@ -235,7 +236,7 @@ func cells(by quotav1.GetUsageRequest_By, zone *time.Location, r *quotav1.UsageR
 	return nil
 }
 
-// printComplete says how far the answer can be trusted.
+// printComplete says until when the answer is complete, and what it lacks all the same.
 func (c *cli) printComplete(w io.Writer, about *quotav1.GetUsageResponse) {
 	if about.CompleteThroughMs == 0 {
 		fmt.Fprintln(w, "complete through: nothing was settled yet")
@@ -245,4 +246,5 @@ func (c *cli) printComplete(w io.Writer, about *quotav1.GetUsageResponse) {
 	if n := len(about.Lagging); n > 0 {
 		fmt.Fprintf(w, "held back by %d agents: %s\n", n, strings.Join(about.Lagging, ", "))
 	}
+	printLost(w, about.Lost, about.MoreLost)
 }

@@ -9,9 +9,8 @@ import (
 	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
-// parseWhen reads a time: RFC 3339, a date (where it begins in zone), "now", or how
-// long ago, such as -24h, -90m or -7d. Empty is the zero time, which means the
-// beginning or the end of all usage.
+// parseWhen reads a time: RFC 3339, a date (its beginning in zone), "now", or an age such as -24h, -90m or -7d. Empty
+// is the zero time, which means the beginning or the end of all usage.
 func parseWhen(s string, now time.Time, zone *time.Location) (time.Time, error) {
 	switch {
 	case s == "":

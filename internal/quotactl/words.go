@@ -32,7 +32,7 @@ func rateOf(l *quotav1.Limit) string {
 	return rate(l.Rate)
 }
 
-// options says all of a limit that is not as usual, in the words of a policy.
+// options writes every property of a limit that is not the default, in the words of a policy.
 func options(p *quotav1.Limit) string {
 	l, err := wire.LimitFromProto(p)
 	if err != nil {
@@ -41,7 +41,7 @@ func options(p *quotav1.Limit) string {
 	return policy.Options(&l)
 }
 
-// match says which requests a limit holds, in the words of a policy; nothing where it holds all.
+// match writes which requests a limit holds, in the words of a policy; nothing if it holds all.
 func match(p *quotav1.Limit) string {
 	l, err := wire.LimitFromProto(p)
 	if err != nil {

@@ -28,7 +28,7 @@ func TestSeldomRequests(t *testing.T) {
 		admitted := make(map[string]int)
 		for range 19 {
 			for algorithm := range want {
-				if g.Allow(context.Background(), client.Attribute{Name: client.AttrTenant, Value: algorithm}).Allowed {
+				if g.Allow(context.Background(), client.Tenant(algorithm)).Allowed {
 					admitted[algorithm]++
 				}
 			}

@@ -255,7 +255,7 @@ func (w *world) shut(clients ...*client.Client) {
 }
 
 func acme(more ...client.Attribute) []client.Attribute {
-	return append([]client.Attribute{{Name: client.AttrTenant, Value: "acme"}}, more...)
+	return append([]client.Attribute{client.Tenant("acme")}, more...)
 }
 
 // allow has each gateway in turn ask n times, and returns how many requests were admitted.

@@ -42,7 +42,7 @@ func TestAColdBurstFindsWhatIsThere(t *testing.T) {
 						for i := range all {
 							all[i] = w.gateway(string(rune('a' + i)))
 						}
-						allow(1, []client.Attribute{{Name: client.AttrTenant, Value: "another"}}, all...) // they are connected
+						allow(1, []client.Attribute{client.Tenant("another")}, all...) // they are connected
 						time.Sleep(time.Second)
 						var admitted, made atomic.Int64
 						var group sync.WaitGroup

@@ -36,7 +36,7 @@ func (s *Server) parts(ledger ready.Part) []ready.Part {
 	return parts
 }
 
-// policyCheck is why the policy cannot be served, or nobody be let in.
+// policyCheck says why the policy cannot be served, or why nobody can be let in.
 func (s *Server) policyCheck(ctx context.Context) error {
 	if err := s.view.Check(ctx); err != nil {
 		return err

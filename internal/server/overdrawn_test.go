@@ -44,6 +44,7 @@ type thief struct {
 	epoch, seq int64
 	total      int64
 	behind     time.Duration // what it says that its reports end before now
+	unsealed   bool          // that its reports are
 }
 
 func (w *world) thief(agent string, epoch int64) *thief {
@@ -55,7 +56,7 @@ func (f *thief) settle(rows ...ledger.Row) time.Duration {
 	f.w.t.Helper()
 	f.seq++
 	r := ledger.NewReport(f.agent, f.epoch, f.seq, f.total, ledger.MergeRows(rows), time.Now().Add(-f.behind).UnixMilli(), false)
-	f.total = r.After
+	f.total, r.Unsealed = r.After, f.unsealed
 	for began := time.Now(); ; time.Sleep(time.Second) {
 		resp, err := f.api.Settle(f.w.t.Context(), &quotav1.SettleRequest{Reports: []*quotav1.Report{wire.ReportToProto(r)}})
 		if err != nil {
@@ -72,6 +73,26 @@ func (f *thief) settle(rows ...ledger.Row) time.Duration {
 
 func usageOf(limit, meter string, units int64) ledger.Row {
 	return ledger.Row{Slot: time.Now().Truncate(5 * time.Minute).Unix(), Tenant: "acme", Limit: limit, Meter: meter, Version: 1, Admitted: units}
+}
+
+// What a journal does not vouch for is in quarantine at once, and held against no lease: what was leased can be settled after it.
+func TestUnsealedUsageIsHeldAgainstNoLease(t *testing.T) {
+	inBothWorlds(t, time.Date(2026, 11, 2, 12, 0, 0, 0, time.UTC), overdrawnPolicy, func(t *testing.T, w *world) {
+		f := w.thief("gw-1", time.Now().UnixMicro())
+		for _, units := range []int64{1_000_000, 1_000} {
+			f.unsealed = units > 1_000
+			if took := f.settle(usageOf("requests", "requests", units)); took > time.Second {
+				t.Errorf("unsealed %v: settled after %v, want at once", f.unsealed, took)
+			}
+		}
+		kept := w.kept()
+		if len(kept) != 1 || !strings.HasPrefix(kept[0].Reason, ledger.UnsealedPrefix) {
+			t.Errorf("kept: %+v, want what is unsealed", kept)
+		}
+		if n := w.total("quota_server_overdrawn_units_total"); n != 0 {
+			t.Errorf("%v units count as overdrawn", n)
+		}
+	})
 }
 
 // A key settles a million units that it never leased: they are not billed but kept aside with the reason, and whoever
@@ -458,7 +479,7 @@ tenants:
 			for i := range d / (100 * time.Millisecond) {
 				for _, tenant := range tenants {
 					for _, ip := range []string{"10.0.0.1", "10.0.0." + string('0'+rune(i%10))} {
-						admitted[tenant] += allow(2, []client.Attribute{{Name: client.AttrTenant, Value: tenant}, {Name: "ip", Value: ip}}, gateways...)
+						admitted[tenant] += allow(2, []client.Attribute{client.Tenant(tenant), {Name: "ip", Value: ip}}, gateways...)
 					}
 				}
 				time.Sleep(100 * time.Millisecond)

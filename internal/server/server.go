@@ -53,23 +53,25 @@ var ErrNoKeys = errors.New("server: listening beyond loopback, and there is no k
 // Config is what a server is made of. Leases, Ledger, Policy, GRPC and HTTP are
 // required; New takes the listeners over, the stores stay the caller's to close.
 type Config struct {
-	// Leases may also have Ping(context.Context) error, for readiness, and Run(context.Context, func(lease.Loss),
-	// func(int64)) error, which tells of what it forgot, and before which time leases may be forgotten.
+	// Leases may also have Ping(context.Context) error, for readiness. They may have Run(context.Context,
+	// func(lease.Loss), func(int64)) error: it tells what the store forgot, and the time before which leases may be
+	// forgotten.
 	Leases lease.Store
 	Ledger ledger.Store
 	Policy policystore.Store
 	// Books are the ledger's for operators; nil serves none of LedgerService.
 	Books ledger.Books
 
-	// Judge is who the ledger asks of rows; nil where it accepts all. Here it learns what they name.
+	// Judge answers the ledger's questions about rows; nil where it accepts all. The server has it learn what rows
+	// name.
 	Judge *judge.Judge
 
 	// Board keeps a second copy of the switches, for when the policy store is away; nil for none.
 	Board switches.Board
 	// SwitchFile is a file of switches that override those set, for this server's agents; empty for none.
 	SwitchFile string
-	// PolicyFile returns the policy file that rules on this server and says something else than the document; empty for
-	// none. nil: there is none.
+	// PolicyFile returns the path of the policy file that rules on this server, if it differs from the document; else
+	// nothing. Nil where there is no file.
 	PolicyFile func(doc *policy.Document) string
 
 	GRPC net.Listener
@@ -80,12 +82,11 @@ type Config struct {
 
 	// BootstrapAdminKey is accepted as an admin's key besides those stored; empty for none.
 	BootstrapAdminKey string
-	// CertificateAgents has an agent's id be one of the names of its client certificate.
+	// CertificateAgents requires that an agent's id is one of the names of its client certificate.
 	CertificateAgents bool
 	// InsecureOpen lets everybody in, whatever keys there are.
 	InsecureOpen bool
-	// CloseAfter is how long after a period's end its statement is closed; 0 leaves that to
-	// whoever calls CloseStatement.
+	// CloseAfter is how long after a period's end its statement is closed. With 0 only CloseStatement closes it.
 	CloseAfter time.Duration
 	// PrivateWebhooks lets webhooks reach private addresses.
 	PrivateWebhooks bool
@@ -96,8 +97,8 @@ type Config struct {
 
 	// Now is the server's time; nil for the clock's.
 	Now func() time.Time
-	// Forget is told that the ledger or the policy store is another than before: what is remembered of
-	// them is to be read again. Nil for nobody.
+	// Forget is told that the ledger or the policy store is another than before, so that what is remembered of it is
+	// read again. Nil for nobody.
 	Forget func()
 
 	LeaseStoreName string // for people: memory or redis
@@ -248,9 +249,8 @@ func (s *Server) serveHTTP() error {
 	return s.http.Serve(s.config.HTTP)
 }
 
-// first reads the policy store once, so that a server whose stores are there can
-// answer its first call, and refuses to let in everybody by mistake. A store that
-// is away is no error: it is looked for until it is there.
+// first reads the policy store once. So a server whose stores are there can answer its first call, and does not refuse
+// everybody by mistake. A store that is away is no error: the server looks for it until it is there.
 func (s *Server) first(ctx context.Context) error {
 	s.switches.Round(ctx) // before the first agent is told anything
 	if err := s.view.Look(ctx); err != nil && ctx.Err() == nil {

@@ -49,7 +49,7 @@ func (s *Server) build() error {
 	c.GRPC, c.HTTP = listen.Bounded(c.GRPC, grpcBounds), listen.Bounded(c.HTTP, httpBounds)
 	wrap := func(err error) error { return fmt.Errorf("server: metrics: %w", err) }
 	s.losses = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "quota_server_lease_store_losses_total", Help: "Parts of the lease store that forgot, as this server noticed it: emptied, behind, another or evicted.",
+		Name: "quota_server_lease_store_losses_total", Help: "Losses of parts of the lease store that this server noticed: emptied, behind, another or evicted.",
 	}, []string{"noticed"})
 	for _, w := range lease.Whys() {
 		s.losses.WithLabelValues(string(w))
@@ -215,7 +215,7 @@ func (s *Server) register(reports *usage.Service, to ...grpc.ServiceRegistrar) e
 	return nil
 }
 
-// forgetLedger forgets what this server knows the ledger of before to hold, and the policy beside it.
+// forgetLedger forgets what this server knows of the ledger and the policy store before a restore.
 func (s *Server) forgetLedger() {
 	s.leasing.Forget()
 	s.over.Forget()

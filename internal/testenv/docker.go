@@ -20,11 +20,11 @@ import (
 	"github.com/f4ee788f/quota/internal/engines"
 )
 
-// opTimeout is for one order to the Docker engine.
+// opTimeout bounds one command to the Docker engine.
 const opTimeout = 20 * time.Second
 
-// image is what containers are made of: ours, which scripts/test-images builds
-// without a registry, or the public one, which is used where it is there or can be pulled.
+// image is an image for containers. Ours is built by scripts/test-images without a registry. The public one is used
+// where it is there or can be pulled.
 type image struct {
 	own, public string
 
@@ -46,7 +46,7 @@ func (silent) Printf(string, ...any) {}
 // after: its idle connections are goroutines.
 var dial = func() func() (*testcontainers.DockerProvider, error) {
 	setup := sync.OnceFunc(func() {
-		// The reaper's image is not to be had without a registry. The keeper does its work.
+		// The reaper's image is not available without a registry. The keeper does its work.
 		if os.Getenv("TESTCONTAINERS_RYUK_DISABLED") == "" {
 			os.Setenv("TESTCONTAINERS_RYUK_DISABLED", "true")
 		}
@@ -62,7 +62,7 @@ var dial = func() func() (*testcontainers.DockerProvider, error) {
 	}
 }()
 
-// have makes sure of an engine and an image, once; it pulls the public one if it must.
+// have checks for an engine and an image, once. It pulls the public image if it must.
 func (i *image) have(ctx context.Context) error {
 	i.once.Do(func() { i.name, i.err = i.find(ctx) })
 	return i.err
@@ -98,8 +98,7 @@ func (i *image) find(ctx context.Context) (name string, err error) {
 	return i.public, nil
 }
 
-// boxes starts the units of one engine as containers. A unit that is started again
-// is its old container, with its files.
+// boxes starts the units of one engine as containers. A unit started again is its old container, with its files.
 type boxes struct {
 	image *image
 
@@ -201,14 +200,13 @@ func (u *box) running(ctx context.Context) (up bool, err error) {
 	return up, err
 }
 
-// Exited takes a container that cannot be asked after for one that has ended.
+// Exited counts a container that cannot be inspected as ended.
 func (u *box) Exited() bool {
 	up, err := u.running(context.Background())
 	return err != nil || !up
 }
 
-// unpause is for an engine that refuses to end a paused container. That it is mostly
-// not paused is no error.
+// unpause is for a Docker engine that refuses to end a paused container. Usually it is not paused, which is no error.
 func (u *box) unpause(ctx context.Context, c client.APIClient) {
 	_, _ = c.ContainerUnpause(ctx, u.id, client.ContainerUnpauseOptions{})
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/f4ee788f/quota/internal/engines"
 )
 
-// AppUser and AppPassword are the login that AppURL makes ready: the role of the
-// product that owns nothing. Roles belong to the server, not to a database: tests share it.
+// AppUser and AppPassword are the login that AppURL prepares: the role of the product that owns nothing. Roles belong
+// to the server, not to a database, so tests share it.
 const (
 	AppUser     = "quota_app"
 	AppPassword = "quota_app"
@@ -65,7 +65,7 @@ func PrivatePostgres(t testing.TB, durable bool) *PG {
 	return private(t, startPostgres, engines.PostgresOptions{Durable: durable})
 }
 
-// CopiedPostgres is a private server by this machine's own programs, whose data can be copied: Backup, Standby.
+// CopiedPostgres is a private server by this machine's own programs. Its data can be copied: Backup, Standby.
 func CopiedPostgres(t testing.TB) *PG {
 	t.Helper()
 	return private(t, func(ctx context.Context, o engines.PostgresOptions) (postgresEngine, func() error, error) {
@@ -161,7 +161,7 @@ func (p *PG) maintain(ctx context.Context, statements ...string) (err error) {
 	return nil
 }
 
-// OwnerURL is the test's database for a superuser: what migrations run with.
+// OwnerURL is the test's database for a superuser, as migrations use it.
 func (p *PG) OwnerURL() string {
 	u := *p.owner
 	u.Path = "/" + p.database
@@ -176,12 +176,12 @@ func (p *PG) URL(user, password string) string {
 	return u.String()
 }
 
-// AppURL is the test's database for AppUser, who can log in from now on, whether
-// migrations have made the role before or will find it. What it may do is theirs to grant.
+// AppURL is the test's database for AppUser. The user can log in from now on, whether migrations have made the role
+// already or will find it. Migrations grant its rights.
 func (p *PG) AppURL() string {
 	p.t.Helper()
-	// Tests and their migrations may make the role at the same time: the lock keeps
-	// tests apart, the exception keeps a migration that came first.
+	// Tests and their migrations may make the role at the same time. The lock keeps tests apart; the exception handles
+	// a migration that came first.
 	err := p.maintain(p.t.Context(),
 		"SELECT pg_advisory_lock(7600)",
 		"DO $$ BEGIN CREATE ROLE "+AppUser+"; EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$",
@@ -208,7 +208,7 @@ func (p *PG) TerminateBackends() (n int) {
 	return n
 }
 
-// mine is the server to stop, of which there is none but for a private one.
+// mine is the server to stop. Only a private server has one.
 func (p *PG) mine() *engines.Postgres {
 	p.t.Helper()
 	if p.server == nil {
@@ -233,8 +233,8 @@ func (p *PG) Start() {
 	}
 }
 
-// Backup copies the server's data, and returns what stops the server, puts the copy in the place of its data, and
-// starts it again. Only of a CopiedPostgres.
+// Backup copies the server's data. restore stops the server, puts the copy in the place of its data, and starts it
+// again. Only of a CopiedPostgres.
 func (p *PG) Backup() (restore func()) {
 	p.t.Helper()
 	dir := p.place("backup")
@@ -250,8 +250,8 @@ func (p *PG) Backup() (restore func()) {
 	}
 }
 
-// Standby starts a replica of the server, which does not wait for it. It is the test's database as well, and ends with
-// the test. Only of a CopiedPostgres.
+// Standby starts a replica of the server, which does not wait for it. It has the test's database too, and ends with the
+// test. Only of a CopiedPostgres.
 func (p *PG) Standby() *PG {
 	p.t.Helper()
 	s, err := p.mine().Standby(p.t.Context(), p.place("standby"))
@@ -270,7 +270,7 @@ func (p *PG) Standby() *PG {
 	return &PG{t: p.t, owner: u, database: p.database, server: s}
 }
 
-// Deafen has a standby hear no more of its primary, once it has all that is committed there now.
+// Deafen cuts a standby off from its primary, once it has everything that is committed there now.
 func (p *PG) Deafen(primary *PG) {
 	p.t.Helper()
 	if err := p.mine().Deafen(p.t.Context(), primary.mine()); err != nil {

@@ -19,7 +19,7 @@ import (
 
 // RedisCluster is a cluster as one test sees it.
 type RedisCluster struct {
-	// Prefix is this test's own: keys that begin with it are met by no other test.
+	// Prefix is this test's own: no other test uses keys that begin with it.
 	Prefix string
 
 	t       testing.TB
@@ -56,8 +56,8 @@ func Redis(t testing.TB) *RedisCluster {
 	return &RedisCluster{Prefix: prefix(), t: t, addrs: e.addrs, cluster: e.cluster}
 }
 
-// steady has the nodes take nobody for dead for so long that no busy machine makes a replica take over, which may lose
-// what was acknowledged last. They begin at a second, at which a cluster is formed sooner.
+// steady sets a node timeout of a minute, so that no replica takes over on a busy machine. A takeover may lose the last
+// acknowledged writes. Nodes begin with a timeout of a second, with which a cluster forms sooner.
 func (e redisEngine) steady(ctx context.Context) error {
 	for _, addr := range e.addrs {
 		c := redis.NewClient(&redis.Options{Addr: addr, MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}})
@@ -68,8 +68,8 @@ func (e redisEngine) steady(ctx context.Context) error {
 	return nil
 }
 
-// PrivateRedis is a new cluster for this test alone, which may do to it what it
-// likes; it ends with the test. QUOTA_TEST_REDIS does not provide one.
+// PrivateRedis is a new cluster for this test alone, which may do anything to it. It ends with the test.
+// QUOTA_TEST_REDIS does not provide one.
 func PrivateRedis(t testing.TB) *RedisCluster {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
@@ -125,7 +125,7 @@ func startRedis(ctx context.Context) (e redisEngine, end func() error, err error
 	return redisEngine{c.Addrs(), c}, func() error { return errors.Join(c.Stop(), clean()) }, nil
 }
 
-// Addrs are the addresses of the nodes, or those that QUOTA_TEST_REDIS gives.
+// Addrs are the addresses of the nodes, or the addresses in QUOTA_TEST_REDIS.
 func (r *RedisCluster) Addrs() []string { return slices.Clone(r.addrs) }
 
 // Client is a client of the cluster, set up to follow a failover at once and to
@@ -144,7 +144,7 @@ func (r *RedisCluster) Client() *redis.ClusterClient {
 	return c
 }
 
-// mine is the cluster to break, of which there is none but for a private one.
+// mine is the cluster to break. Only a private cluster has one.
 func (r *RedisCluster) mine() *engines.RedisCluster {
 	r.t.Helper()
 	if !r.private {
@@ -160,8 +160,7 @@ func (r *RedisCluster) must(err error) {
 	}
 }
 
-// Masters are the addresses of the masters that run and own slots. Private clusters only,
-// as all that follows.
+// Masters are the addresses of the masters that run and own slots. This and all methods below need a private cluster.
 func (r *RedisCluster) Masters() []string {
 	r.t.Helper()
 	addrs, err := r.mine().Masters(r.t.Context())
@@ -192,8 +191,8 @@ func (r *RedisCluster) Pause(addr string) { r.t.Helper(); r.must(r.mine().Pause(
 // Resume takes Pause back.
 func (r *RedisCluster) Resume(addr string) { r.t.Helper(); r.must(r.mine().Resume(addr)) }
 
-// WaitHealthy returns when every running node sees a running master for every slot,
-// and every running replica is in step; or with an error at the end of ctx.
+// WaitHealthy returns when every running node sees a running master for every slot, and every running replica is in
+// step. It returns an error at the end of ctx.
 func (r *RedisCluster) WaitHealthy(ctx context.Context) error {
 	r.t.Helper()
 	return r.mine().WaitHealthy(ctx)

@@ -18,8 +18,8 @@ import (
 // startTimeout is for a cold machine with both cores busy; a start takes 1 to 3 seconds.
 const startTimeout = 60 * time.Second
 
-// errNone means that there is no way to have an engine here, which skips a test
-// outside CI. Every other error of a start fails it.
+// errNone means that there is no way to get an engine here, which skips a test outside CI. Every other error of a start
+// fails it.
 var errNone = errors.New("testenv: no engine")
 
 // shared is the one engine of its kind in this test binary.
@@ -90,7 +90,7 @@ func required() bool {
 	return false
 }
 
-// give ends the test for an engine that is not to be had.
+// give ends the test because an engine is not available.
 func give(t testing.TB, what string, err error) {
 	t.Helper()
 	switch {
@@ -104,7 +104,7 @@ func give(t testing.TB, what string, err error) {
 
 var said sync.Map
 
-// say prints where engines come from, once for each of them and binary.
+// say prints where engines come from, once for each of them in a test binary.
 func say(format string, args ...any) {
 	line := fmt.Sprintf("testenv: "+format, args...)
 	if _, again := said.LoadOrStore(line, true); !again {

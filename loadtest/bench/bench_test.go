@@ -36,7 +36,7 @@ var atomicAdd = candidate{"atomic.Int64.Add", func(testing.TB) func(n int) {
 var handle = candidate{"Limiter.Allow", func(tb testing.TB) func(n int) { return handleOf(tb, open(tb)) }}
 
 func handleOf(tb testing.TB, c *client.Client) func(n int) {
-	l, err := c.Limiter(context.Background(), client.Attribute{Name: client.AttrTenant, Value: "acme"})
+	l, err := c.Limiter(context.Background(), client.Tenant("acme"))
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -70,9 +70,9 @@ var byTenant = candidate{"Allow/tenants", func(tb testing.TB) func(n int) { retu
 func byTenantOf(tb testing.TB, c *client.Client) func(n int) {
 	keys := names("tenant")
 	return attributes(tb, c, keys, func(k string) []client.Attribute {
-		return []client.Attribute{{Name: client.AttrTenant, Value: k}}
+		return []client.Attribute{client.Tenant(k)}
 	}, func(ctx context.Context, k string) bool {
-		return c.Allow(ctx, client.Attribute{Name: client.AttrTenant, Value: k}).Allowed
+		return c.Allow(ctx, client.Tenant(k)).Allowed
 	})
 }
 
@@ -80,9 +80,9 @@ func byTenantOf(tb testing.TB, c *client.Client) func(n int) {
 var byUser = candidate{"Allow/users", func(tb testing.TB) func(n int) {
 	c, keys := open(tb), names("user")
 	return attributes(tb, c, keys, func(k string) []client.Attribute {
-		return []client.Attribute{{Name: client.AttrTenant, Value: "users"}, {Name: client.AttrUser, Value: k}}
+		return []client.Attribute{client.Tenant("users"), client.User(k)}
 	}, func(ctx context.Context, k string) bool {
-		return c.Allow(ctx, client.Attribute{Name: client.AttrTenant, Value: "users"}, client.Attribute{Name: client.AttrUser, Value: k}).Allowed
+		return c.Allow(ctx, client.Tenant("users"), client.User(k)).Allowed
 	})
 }}
 

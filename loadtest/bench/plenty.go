@@ -13,18 +13,18 @@ import (
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
-// plenty is a quota server that never runs dry: what is measured is the decision. Only the
-// limit Denied has nothing, and Scarce less than the largest request.
+// plenty is a quota server that never runs dry, because the decision is measured. Only the limit Denied has nothing,
+// and Scarce has less than the largest request.
 type plenty struct {
 	quotav1.UnimplementedLeaseServiceServer
 	policy *quotav1.Policy
 	plan   func(tenant string) string
 }
 
-// Denied is a limit that plenty denies, for as long as a lease may say so.
+// Denied is a limit that plenty denies, for the longest time that a lease may state.
 const Denied = "denied"
 
-// Scarce is a limit that has not enough for a request of 1,000,000,000 units.
+// Scarce is a limit that has too little for a request of 1,000,000,000 units.
 const Scarce = "scarce"
 
 func (p plenty) Renew(_ context.Context, req *quotav1.RenewRequest) (*quotav1.RenewResponse, error) {
@@ -69,7 +69,7 @@ func Limit(name, meter string, by ...string) *quotav1.Limit {
 	}
 }
 
-// Open returns a client of a plentiful server with a policy, and what closes both.
+// Open returns a client of a plentiful server with a policy, and a function that closes both.
 func Open(policy *quotav1.Policy, plan func(tenant string) string, opts ...client.Option) (*client.Client, func() error, error) {
 	lis := bufconn.Listen(1 << 20)
 	srv := grpc.NewServer(grpc.MaxRecvMsgSize(16<<20), grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}))

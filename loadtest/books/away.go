@@ -10,8 +10,7 @@ import (
 	"github.com/f4ee788f/quota/pkg/client"
 )
 
-// The outage: so many gateways go on admitting on so many keys each while the ledger's
-// database is away.
+// The outage: so many gateways go on admitting, on so many keys each, while the ledger's database is away.
 const (
 	awayAgents = 20
 	awayKeys   = 5_000 // of each agent, its own
@@ -20,8 +19,8 @@ const (
 
 var errLedger = errors.New("the ledger differs from what was admitted")
 
-// away measures what an outage of the database leaves with the agents, and how long it
-// takes until all of it is settled, and folded.
+// away measures how much usage an outage of the database leaves with the agents. It also measures how long it takes
+// until all of it is settled, and folded.
 func away(ctx context.Context, o options) (err error) {
 	s, err := open(ctx, time.Second)
 	defer func() { err = errors.Join(err, s.close()) }()
@@ -76,7 +75,7 @@ func away(ctx context.Context, o options) (err error) {
 		return err
 	}
 	back := time.Now()
-	// What was admitted until here has to be settled: it is frozen in the order of time.
+	// Usage admitted until here has to be settled. It is frozen in the order of time.
 	for _, c := range agents {
 		for c.Stats().Through.Before(back) || c.Stats().ReportsPending > 1 {
 			if err := sleep(ctx, 50*time.Millisecond); err != nil {
@@ -97,7 +96,7 @@ func away(ctx context.Context, o options) (err error) {
 		if err := c.Close(ctx); err != nil {
 			return err
 		}
-		billed += c.Counts().Billed
+		billed += c.Counters().Billed
 	}
 	if err := s.folded(ctx); err != nil {
 		return err
@@ -116,8 +115,8 @@ func away(ctx context.Context, o options) (err error) {
 	return nil
 }
 
-// admit asks for each of an agent's keys once in every round, evenly. A tenant that is not
-// looked up yet, on a machine that is busy with all of them, is asked for in the next round.
+// admit asks for each of an agent's keys once in every round, evenly. On a busy machine a tenant may not be looked up
+// yet; it is asked for again in the next round.
 func admit(ctx context.Context, c *client.Client, agent int) error {
 	const step = 50
 	tick := time.NewTicker(awayEvery * step / awayKeys)

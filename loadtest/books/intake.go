@@ -24,7 +24,7 @@ type sender struct {
 	id      string
 }
 
-// make adds a report of the keys from first to before last, so many of a tenant, each with some units of the slot.
+// make adds a report of the keys [first, last). perTenant keys belong to a tenant, each with some units of the slot.
 func (s *sender) make(slot time.Time, first, last, perTenant int) {
 	rows := make([]ledger.Row, 0, last-first)
 	for k := first; k < last; k++ {
@@ -64,7 +64,7 @@ func (s *sender) send(ctx context.Context, conn *grpc.ClientConn, reports []*quo
 	return nil
 }
 
-// shape is who reports which keys.
+// shape says which senders report which keys.
 type shape struct {
 	what      string
 	agents    int
@@ -155,7 +155,7 @@ func (sh *shape) senders(rounds int) []*sender {
 	return senders
 }
 
-// connect dials a few connections, which end with the function that it returns.
+// connect dials a few connections. hangUp closes them.
 func (s *site) connect() (conns []*grpc.ClientConn, hangUp func(), err error) {
 	hangUp = func() {
 		for _, c := range conns {

@@ -1,8 +1,7 @@
-// Command books measures the ledger through a quota server on a durable Postgres: how
-// many report rows a second it takes from gRPC to the roll-ups, what a row takes of agents
-// that report now and then, how large it gets, how it comes back from a database that was
-// away, and how long reports of a year take. Server, Postgres and those who send share this
-// machine; reports of the first three figures are made before the clock starts.
+// Command books measures the ledger through a quota server on a durable Postgres. It measures how many report rows a
+// second go from gRPC to the roll-ups. It measures the cost of a row from agents that report now and then. It measures
+// how large the ledger gets, how it recovers after its database was away, and how long reports of a year take. Server,
+// Postgres and senders share this machine; reports of the first three figures are made before the clock starts.
 package main
 
 import (

@@ -14,12 +14,12 @@ import (
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
-// reportTenants is how many tenants the figures of reports and exports are of. Each has a
-// roll-up an hour, and an entry in each of the last of them.
+// reportTenants is the number of tenants for the figures of reports and exports. Each has a roll-up an hour, and an
+// entry in each of the last hours.
 const reportTenants = 10_000
 
-// reports asks a ledger of a year for a month's reports through the server. What folds would
-// have written is written by SQL, in their order: hour after hour.
+// reports asks a ledger of a year for a month's reports through the server. SQL writes the rows that folds would have
+// written, in their order: hour after hour.
 func reports(ctx context.Context, o options) (err error) {
 	s, err := open(ctx, time.Hour)
 	defer func() { err = errors.Join(err, s.close()) }()
@@ -80,8 +80,8 @@ func reports(ctx context.Context, o options) (err error) {
 	return s.exported(ctx, usage, "all tenants of the month", &quotav1.ExportBreakdownRequest{Breakdown: month(&quotav1.ListBreakdownRequest{By: "tenant"})})
 }
 
-// export writes files of entries by slot through the server, ten million without another
-// number, in each format.
+// export writes files of entries by slot through the server, in each format. Without another number there are ten
+// million entries.
 func export(ctx context.Context, o options) (err error) {
 	s, err := open(ctx, time.Hour)
 	defer func() { err = errors.Join(err, s.close()) }()
@@ -170,8 +170,8 @@ func (s *site) fill(ctx context.Context, to time.Time, days, exportHours int) er
 	return err
 }
 
-// exported takes a file and prints how fast it came, and how much memory this process, which
-// serves it as well, had at most beyond what it had before.
+// exported takes a file and prints how fast it came. It also prints how much memory this process had at most beyond
+// what it had before; this process serves the file as well.
 func (s *site) exported(ctx context.Context, usage quotav1.UsageServiceClient, name string, req *quotav1.ExportBreakdownRequest) error {
 	if err := os.WriteFile("/proc/self/clear_refs", []byte("5"), 0); err != nil {
 		return err
@@ -214,7 +214,7 @@ func (s *site) exported(ctx context.Context, usage quotav1.UsageServiceClient, n
 	return err
 }
 
-// peak is the most memory that this process had since it was last asked to forget, in kB.
+// peak is the most memory of this process since its peak was last reset, in kB.
 func peak() (kB int64, err error) {
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {

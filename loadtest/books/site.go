@@ -23,7 +23,7 @@ import (
 	"github.com/f4ee788f/quota/migrations"
 )
 
-// policy lets every tenant in, and counts what each of its users does.
+// policy lets every tenant in, and counts each user's requests.
 const policy = `
 plans: {free: {limits: [{name: requests, by: [tenant, user], meter: requests}]}}
 default_plan: free

@@ -13,15 +13,15 @@ import (
 // foldsSlot is how often a server folds in a slot, and an agent reports.
 const foldsSlot = int(ledger.DefaultSlot / ledger.DefaultFoldEvery)
 
-// traffic is of 10,000 keys, whose ledger is held beside that of other agents: each key's units are spread
-// over all of them, and each reports all of them between two folds.
+// traffic is of 10,000 keys. Its ledger's size is compared with those for other numbers of agents. Each key's units are
+// spread over all agents, and each agent reports all keys between two folds.
 type traffic struct {
 	agents, slots int
 	folds         int // in a slot; what was reported since the last one is in each
 }
 
-// size measures what the ledger takes: two hours of one agent, and some slots of ten and of a hundred. Reports and
-// folds come as often as they do by default, and once in a slot beside that: a fold writes an entry for each key
+// size measures the size of the ledger: two hours of one agent, and some slots of ten and of a hundred. Reports and
+// folds come as often as they do by default; a last run has one of each in a slot. A fold writes an entry for each key
 // that it has a report of, and moves its roll-up.
 func size(ctx context.Context, _ options) error {
 	var first float64
@@ -94,8 +94,8 @@ func (t traffic) measure(ctx context.Context) (each float64, err error) {
 			return 0, err
 		}
 		longest = max(longest, time.Since(began))
-		// Postgres does so by itself each minute, of which there are five in a slot, but not here, where a slot takes
-		// seconds: what roll-ups that moved leave behind is room for the next ones.
+		// A vacuum makes room for the next roll-ups where old ones moved away. Postgres does so by itself each minute,
+		// five times in a slot; here a slot takes only seconds.
 		if (n+1)%t.folds == 0 {
 			if _, err := s.reader.Exec(ctx, "VACUUM rollups"); err != nil {
 				return 0, err

@@ -10,9 +10,9 @@ import (
 	"google.golang.org/grpc"
 )
 
-// spread measures what agents cost that report as agents do: each once a round, and not all at once.
-// A fold writes each key that it has a report of, so that what a row costs is how many folds a round's
-// reports come into. The first round also notes which agents touched which tenants, and makes keys.
+// spread measures the cost of agents that report as agents do: each once a round, and not all at once. A fold writes
+// each key that it has a report of, so a row's cost depends on how many folds share a round's reports. The first round
+// also notes which agents touched which tenants, and makes keys.
 func spread(ctx context.Context, o options) (err error) {
 	rounds := o.rounds
 	if rounds == 0 {
@@ -85,7 +85,7 @@ func sendOver(ctx context.Context, senders []*sender, conns []*grpc.ClientConn, 
 	return errors.Join(errs...)
 }
 
-// spent is what was done since the beginning.
+// spent is what was spent since the beginning.
 type spent struct {
 	own, postgres                        time.Duration
 	blocks, entries, wal, moved, inPlace int64

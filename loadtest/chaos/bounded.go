@@ -10,14 +10,13 @@ import (
 	"github.com/f4ee788f/quota/loadtest/gateway"
 )
 
-// after is how long what was lost or parted may show: a term, after which every lease
-// has been renewed or is void, and the slots of the store's ring.
+// after is how long a loss or a cut may show. It is a term, after which every lease has been renewed or is void, and
+// the slots of the store's ring.
 const after = 11 * time.Second
 
-// bounded holds every limit to its bound. In a window without a fault that is documented
-// to exceed it, that is the bound. Each loss of data in reach of the window adds one
-// bound more: a burst, and the rate for a term. All agents that were out of contact add
-// one together, for their trickles are at most the rate.
+// bounded holds every limit to its bound. In a window without a documented fault that is the bound itself. Each loss of
+// data in reach of the window adds one bound: a burst, and the rate for a term. All agents that were out of contact add
+// one together, because their trickles are at most the rate.
 func (s *site) bounded(counts *gateway.Counts) error {
 	var errs []error
 	for _, t := range subjects {
@@ -59,10 +58,9 @@ type peak struct {
 	more  int // bounds that faults in reach allow besides
 }
 
-// sums is the units of every window of that length, begun at each bin; or of those
-// alone that are aligned with the clock, as a limit's own windows are. A unit is in a window that it was
-// both asked and known to be admitted in: when between the two it was decided nobody outside
-// knows, and on a busy machine that is long.
+// sums is the units of every window of that length, begun at each bin. If aligned, only windows aligned with the clock
+// count, as a limit's own are. A unit counts in a window if it was both asked and known to be admitted in it. Nobody
+// outside knows when it was decided between the two, which on a busy machine is long.
 func sums(units []gateway.Unit, window time.Duration, aligned bool) (list []peak) {
 	if len(units) == 0 {
 		return nil
@@ -91,7 +89,7 @@ func sums(units []gateway.Unit, window time.Duration, aligned bool) (list []peak
 	return list
 }
 
-// exposed returns how many bounds more the faults in reach of a window allow.
+// exposed returns how many additional bounds the faults in reach of a window allow.
 func (s *site) exposed(from, to time.Time) (n int) {
 	parted := 0
 	for _, e := range s.exposures {

@@ -1,11 +1,9 @@
-// Command chaos runs the whole product as processes of this machine — two servers, four
-// gateways and a sidecar, a Redis Cluster of six nodes, a Postgres — loads it, does to it
-// what a seed says, heals it, and then demands that the ledger holds what the gateways
-// counted outside the product, to the unit, and that no limit was exceeded by more
-// than is documented. docs/reliability.md says what is demanded, -list each fault.
+// Command chaos runs the whole product as processes of this machine. It starts two servers, four gateways and a
+// sidecar, a Redis Cluster of six nodes, and a Postgres. It loads them, injects the faults that a seed draws, and heals
+// them. Then the ledger must hold, to the unit, what the gateways counted outside the product. No limit may be exceeded
+// by more than is documented. docs/reliability.md says what is demanded; -list names each fault.
 //
-// Read main.go for a run from begin to end; site.go for what runs; plan.go for how faults are
-// drawn, and the faults_*.go files for what each does; settled.go and bounded.go for
-// what is demanded at the end. The packages below it are the tools: proxy does things
-// to messages, clock to clocks.
+// Read main.go for a run from begin to end, and site.go for what runs. Read plan.go for how faults are drawn, and the
+// faults_*.go files for what each does. Read settled.go and bounded.go for what is demanded at the end. The packages
+// below it are the tools: proxy disturbs messages, clock sets clocks.
 package main

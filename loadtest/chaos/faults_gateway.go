@@ -18,8 +18,7 @@ var gatewayFaults = []fault{
 
 const jump = 10 * time.Minute
 
-// pick draws one of the gateways with a client linked: the first two may be killed, the
-// others' clocks may be set.
+// pick draws one of the gateways with a linked client. The first two may be killed; the others' clocks may be set.
 func (s *site) pick(random *rand.Rand, from, to int) *member {
 	return s.every()[from+random.IntN(to-from)]
 }

@@ -67,7 +67,7 @@ func misdeed(what string, does proxy.Misdeed) func(context.Context, *site, *rand
 				}
 			}
 		}
-		// Calls are as they are while connections break: an agent whose calls are held meanwhile as well has lost contact,
+		// Calls are undisturbed while connections break. An agent whose calls are held as well would lose contact,
 		// which is another fault.
 		point(func(v *server) string { return v.relay.Addr() })
 		s.sleep(ctx, repoint)
@@ -86,7 +86,7 @@ func misdeed(what string, does proxy.Misdeed) func(context.Context, *site, *rand
 	}
 }
 
-// repoint is longer than a call is held, and than an agent takes to find a server again.
+// repoint is longer than a call is held, and longer than an agent takes to find a server again.
 const repoint = 500 * time.Millisecond
 
 func cutPostgres(ctx context.Context, s *site, random *rand.Rand) error {

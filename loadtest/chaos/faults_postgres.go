@@ -69,8 +69,8 @@ func promoteLedger(ctx context.Context, s *site, random *rand.Rand) error {
 	})
 }
 
-// goBack waits until reports with units were acknowledged after those that another ledger has, and has that one come in
-// this one's place: what they say is forgotten then.
+// goBack replaces this ledger by an older copy of it. First it waits until reports with units were acknowledged that
+// the copy does not have: the replacement forgets them.
 func (s *site) goBack(ctx, back context.Context, random *rand.Rand, replace func() error) error {
 	units := func() (reports, units int64, err error) {
 		db, err := pgx.Connect(back, s.postgres.URL(ledgerDB, "", ""))
@@ -101,7 +101,7 @@ func (s *site) goBack(ctx, back context.Context, random *rand.Rand, replace func
 		return err
 	}
 	s.wentBack = true
-	// At least so much: reports went on being acknowledged until it was replaced, and are by now sent again.
+	// These are lower bounds. Reports went on being acknowledged until the replacement, and are sent again by now.
 	s.say("postgres: the ledger went back: at the last look it had %d units in %d reports, %d units before", had, reports, before)
 	return nil
 }

@@ -108,9 +108,9 @@ func (s *site) failOver(ctx context.Context, random *rand.Rand, what string, awa
 	return nil
 }
 
-// promoteOff starts a replica again with its clock off and has it take over, and ends it by
-// another failover. Redis's own timers use the clock that is set: a running node whose
-// clock steps back neither votes nor takes over until the time has come round again.
+// promoteOff starts a replica again with its clock off, has it take over, and ends that by another failover. It does
+// not set a running node's clock, because Redis's own timers use it. A node whose clock steps back neither votes nor
+// takes over until that time has come again.
 func promoteOff(ctx context.Context, s *site, random *rand.Rand) error {
 	by := jump
 	if random.IntN(2) == 0 {
@@ -151,7 +151,7 @@ func promoteOff(ctx context.Context, s *site, random *rand.Rand) error {
 	return s.redis.WaitHealthy(undoing)
 }
 
-// setOff says what clock a node has from its next start on.
+// setOff sets a node's clock from its next start on.
 func (s *site) setOff(addr string, by time.Duration) {
 	_, port, _ := net.SplitHostPort(addr)
 	s.mu.Lock()
@@ -207,7 +207,7 @@ func moveSlots(ctx context.Context, s *site, random *rand.Rand) error {
 	return s.reshard(moving, from, others[random.IntN(len(others))], masters, 1)
 }
 
-// addShard starts one more master with a replica, and moves half of the slots with buckets of every other one there.
+// addShard starts one more master with a replica. It moves half of every other master's slots with buckets there.
 func addShard(ctx context.Context, s *site, _ *rand.Rand) error {
 	masters, err := s.redis.Masters(ctx)
 	if err != nil {
@@ -235,7 +235,7 @@ func addShard(ctx context.Context, s *site, _ *rand.Rand) error {
 	return nil
 }
 
-// reshard moves one of so many slots with buckets, and one at least, from a master to another.
+// reshard moves one of so many slots with buckets, but at least one, from a master to another.
 func (s *site) reshard(ctx context.Context, from, to string, masters []string, of int) error {
 	ids := make(map[string]string)
 	for _, addr := range masters {

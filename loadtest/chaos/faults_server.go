@@ -42,7 +42,7 @@ func killServer(ctx context.Context, s *site, random *rand.Rand) error {
 	return s.restart(ctx, v, between(random, 200*time.Millisecond, 3*time.Second))
 }
 
-// killAt kills whichever server comes to the gap first, at the gap.
+// killAt kills the server that comes to the gap first, at the gap.
 func killAt(gap proxy.Gap) func(context.Context, *site, *rand.Rand) error {
 	return func(ctx context.Context, s *site, random *rand.Rand) error {
 		killed := make(chan *server, len(s.servers))
@@ -92,7 +92,7 @@ func (s *site) restart(ctx context.Context, v *server, down time.Duration) error
 	if err := s.startServer(back, v); err != nil {
 		return err
 	}
-	// It may have to wait for engines that are away: heal waits for it in the end.
+	// The server may have to wait for engines that are away; heal waits for it in the end.
 	soon, cancel := context.WithTimeout(back, 5*time.Second)
 	defer cancel()
 	if err := s.ready(soon, v); err != nil {

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// options are what a run can be told.
+// options are the options of a run.
 type options struct {
 	seed     uint64
 	load     time.Duration // how long faults happen under load
@@ -71,7 +71,7 @@ func command(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// first is the first line of what went wrong; the others were printed as they were found.
+// first is the first line of an error; the others were printed as they were found.
 func first(err error) string {
 	for i, c := range err.Error() {
 		if c == '\n' {

@@ -10,20 +10,20 @@ import (
 	"time"
 )
 
-// fault is one thing that happens to a site. Faults of one lane happen one after the
-// other, for they would undo each other.
+// fault is one thing that happens to a site. Faults of one lane happen one after the other, because they would undo
+// each other.
 type fault struct {
 	name string
 	lane string
 	what string
-	// can says why it cannot be done here; nil for always.
+	// can says why the fault cannot be done here; nil for always.
 	can func(*site) error
-	// do does it, waits, and takes it back where it can be taken back; what it did is said as it
-	// happens. ctx ends with the time for faults: then it is taken back at once.
+	// do does the fault, waits, and undoes it if that is possible. It logs what it does as it happens. ctx ends with
+	// the time for faults: then it undoes the fault at once.
 	do func(ctx context.Context, s *site, random *rand.Rand) error
-	// once in a run.
+	// once allows the fault once in a run.
 	once bool
-	// named is a fault that a seed does not choose: it is done where it is asked for.
+	// named is a fault that no seed chooses: it is done only if it is asked for.
 	named bool
 }
 
@@ -37,8 +37,8 @@ var (
 // allFaults is every fault, lane by lane.
 var allFaults = slices.Concat(gatewayFaults, serverFaults, networkFaults, redisFaults, postgresFaults)
 
-// plan is what a seed says: the faults of each lane, in order, more than there is time
-// for, and the randomness of each lane's details.
+// plan is what a seed says: for each lane its faults, in order, and the randomness of their details. There are more
+// faults than there is time for.
 type plan struct {
 	lanes []lane
 }

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// subject is a tenant of a run: what its plan allows, and what its callers ask for at
-// each gateway, in requests a second.
+// subject is a tenant of a run: what its plan allows, and what its callers ask for at each gateway, in requests a
+// second.
 type subject struct {
 	tenant      string
 	rate, burst float64

@@ -9,9 +9,9 @@ import (
 	"github.com/f4ee788f/quota/internal/engines"
 )
 
-// recoverEnded does what an operator does once a ledger went back and hosts are no more: it has `quota-agent
-// recover` look through the journals of all gateways. Those that ran on after it went back have sent again what was
-// missing of theirs by then; what their lives before them had settled they look through once a minute.
+// recoverEnded does what an operator does when a ledger was restored and hosts are gone. It has `quota-agent recover`
+// look through the journals of all gateways. Gateways that ran on have by then sent again what was missing of their own
+// reports. They check the reports of their earlier processes once a minute.
 func (s *site) recoverEnded(ctx context.Context) error {
 	if !s.wentBack || s.o.control == "forget" {
 		return nil

@@ -19,8 +19,8 @@ import (
 // account is one agent's usage of one tenant.
 type account struct{ agent, tenant string }
 
-// book is what the ledger has, read from its facts past all of the product's code but
-// the encoding of rows.
+// book is the ledger's contents. They are read from its facts without the product's code, except for the encoding of
+// rows.
 type book struct {
 	units   map[account]int64
 	held    map[account]int64            // of these, in quarantine: kept, and an operator's to release
@@ -83,19 +83,19 @@ func (s *site) read(ctx context.Context) (b book, err error) {
 	return b, err
 }
 
-// counted is what an agent's gateway counted of a tenant.
+// counted is an agent's gateway's count of a tenant.
 type counted struct {
 	units int64
 	open  int64 // asked and never answered: in flight at a kill, or the answer was lost
 }
 
-// verdict holds what the ledger has of an account to what was counted. It is the rule of the whole
-// suite: units ≤ ledger ≤ units + open, whoever was killed.
+// verdict compares the ledger's units of an account with the count. It is the rule of the whole suite: units ≤ ledger ≤
+// units + open, whatever was killed.
 func (c counted) verdict(units int64) (lost, doubled int64) {
 	return max(c.units-units, 0), max(units-c.units-c.open, 0)
 }
 
-// trails reads what every gateway counted.
+// trails reads every gateway's count.
 func (s *site) trails() (map[account]counted, *gateway.Counts, error) {
 	all, sum := make(map[account]counted), gateway.NewCounts()
 	for _, m := range s.every() {
@@ -124,7 +124,7 @@ func (s *site) trails() (map[account]counted, *gateway.Counts, error) {
 	return all, sum, nil
 }
 
-// settled demands that the ledger has what was counted, within the time of ctx.
+// settled demands that the ledger has what was counted, before ctx ends.
 func (s *site) settled(ctx context.Context, r *result) (*gateway.Counts, error) {
 	all, sum, err := s.trails()
 	if err != nil {
@@ -148,7 +148,7 @@ func (s *site) settled(ctx context.Context, r *result) (*gateway.Counts, error) 
 	return sum, s.apart(ctx, all, b)
 }
 
-// compare holds every account to what was counted, and says what is wrong.
+// compare compares every account with its count, and says what is wrong.
 func (s *site) compare(all map[account]counted, b book, r *result) error {
 	r.acknowledged, r.lost, r.doubled = 0, 0, 0
 	var errs []error

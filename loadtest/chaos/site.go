@@ -107,17 +107,17 @@ type exposure struct {
 	from, to time.Time
 }
 
-// dataLost is why Redis knows less than it told.
+// dataLost is the exposure after Redis lost what it had told.
 const dataLost = "data lost"
 
-// say prints one line of what happens, with the time since the begin.
+// say prints one line about an event, with the time since the begin.
 func (s *site) say(format string, args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	fmt.Fprintf(s.out, "%7.3f s  %s\n", time.Since(s.began).Seconds(), fmt.Sprintf(format, args...))
 }
 
-// fail notes what must not be; the run ends with it.
+// fail notes an error; the run ends with it.
 func (s *site) fail(err error) {
 	s.say("WRONG: %v", err)
 	s.mu.Lock()
@@ -125,7 +125,7 @@ func (s *site) fail(err error) {
 	s.errs = append(s.errs, err)
 }
 
-// wrong is what was noted so far.
+// wrong is the errors noted so far.
 func (s *site) wrong() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -139,7 +139,7 @@ func (s *site) count(name string) {
 	s.faults++
 }
 
-// tally is how often each fault was done.
+// tally says how often each fault was done.
 func (s *site) tally() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -158,7 +158,7 @@ func (s *site) done() int {
 	return s.faults
 }
 
-// expose notes that a bound may be exceeded from now on; the result ends that.
+// expose notes that a bound may be exceeded from now on. The returned function ends that.
 func (s *site) expose(why string) func() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -265,7 +265,7 @@ func monthEnd(at time.Time) time.Duration {
 	return time.Date(at.Year(), at.Month()+1, 1, 0, 0, 0, 0, time.UTC).Sub(at)
 }
 
-// build makes the programs: those whose clocks are set with an overlay of package time.
+// build builds the programs. Those whose clocks are set get an overlay of package time.
 func (s *site) build(ctx context.Context) error {
 	begin := time.Now()
 	s.bin = filepath.Join(s.dir, "bin")
@@ -349,8 +349,7 @@ func (s *site) startEngines(ctx context.Context) error {
 	return err
 }
 
-// port finds a free address below the ports of outgoing connections, where nothing
-// sits on it while its server is down.
+// port finds a free address below the ports of outgoing connections, so that none takes it while its server is down.
 func port() (string, error) {
 	for range 1000 {
 		addr := fmt.Sprintf("127.0.0.1:%d", 12000+randv2.IntN(7000))
@@ -427,7 +426,7 @@ func answers(ctx context.Context, url string) bool {
 	return answer.StatusCode == http.StatusOK
 }
 
-// join makes a member with its links to every server, the one to come included.
+// join makes a member with its links to every server, including the one to come.
 func (s *site) join(id string) (*member, error) {
 	m := &member{id: id}
 	var err error
@@ -451,7 +450,7 @@ func (s *site) join(id string) (*member, error) {
 	return m, nil
 }
 
-// targets are the servers as the member sees them, in an order of its own.
+// targets are the servers as the member reaches them, in an order of its own.
 func (s *site) targets(m *member) string {
 	var list []string
 	for _, l := range m.links {
@@ -460,7 +459,7 @@ func (s *site) targets(m *member) string {
 	return strings.Join(list, ",")
 }
 
-// addGateway starts a gateway that asks a share of what each does.
+// addGateway starts a gateway that asks for a share of each gateway's demand.
 func (s *site) addGateway(ctx context.Context, id string, share float64) error {
 	m, err := s.join(id)
 	if err != nil {
@@ -539,7 +538,7 @@ func (s *site) every() []*member {
 	return slices.Clone(s.members)
 }
 
-// heal takes back whatever is left, and returns when everything runs and is ready.
+// heal undoes all remaining faults, and returns when everything runs and is ready.
 func (s *site) heal(ctx context.Context) error {
 	for _, m := range s.every() {
 		for _, l := range m.links {
@@ -570,7 +569,7 @@ func (s *site) heal(ctx context.Context) error {
 	return nil
 }
 
-// closeGateways ends every gateway as an operator does: what it counted must be settled by then.
+// closeGateways ends every gateway as an operator does. By then its units must be settled.
 func (s *site) closeGateways(ctx context.Context) error {
 	all := s.every()
 	for _, m := range all { // who asks first, then who is asked

@@ -12,7 +12,7 @@ import (
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
-// rules are what holds in every ledger, as queries that find what breaks them.
+// rules are rules of every ledger, as queries that find violations.
 var rules = []struct{ name, query string }{
 	{"reports have no gaps, and add up to their frontier", `
 		SELECT count(*) FROM (SELECT agent, epoch, count(*) AS n, max(seq) AS seq, sum(total_after - total_before) AS units, max(total_after) AS total FROM reports GROUP BY agent, epoch) r
@@ -31,7 +31,7 @@ var rules = []struct{ name, query string }{
 		WHERE e.admitted IS DISTINCT FROM r.admitted OR e.denied IS DISTINCT FROM r.denied`},
 }
 
-// sound demands the rules, within the time of ctx.
+// sound demands the rules, before ctx ends.
 func (s *site) sound(ctx context.Context) (err error) {
 	db, err := pgx.Connect(ctx, s.postgres.URL(ledgerDB, "", ""))
 	if err != nil {
@@ -62,7 +62,7 @@ func (s *site) sound(ctx context.Context) (err error) {
 	return nil
 }
 
-// verify is what `quotactl ledger verify` asks.
+// verify makes the calls of `quotactl ledger verify`.
 func (s *site) verify(ctx context.Context) error {
 	stream, err := quotav1.NewLedgerServiceClient(s.conn).Verify(ctx, &quotav1.VerifyRequest{})
 	if err != nil {
@@ -83,12 +83,18 @@ func (s *site) verify(ctx context.Context) error {
 		if n := int64(len(r.GetFaults())) + r.GetMoreFaults(); n > 0 {
 			return fmt.Errorf("verify: %d faults", n)
 		}
+		for _, l := range r.GetLost() {
+			s.say("WRONG: agent %s, epoch %d is %s, although it has a journal: %s", l.GetAgent(), l.GetEpoch(), l.GetState(), l.GetReason())
+		}
+		if n := int64(len(r.GetLost())) + r.GetMoreLost(); n > 0 {
+			return fmt.Errorf("verify: %d starts of agents are lost", n)
+		}
 		s.say("verify: sound: %d epochs, %d reports, %d blocks, %d entries, %d roll-ups", r.GetEpochs(), r.GetReports(), r.GetBlocks(), r.GetEntries(), r.GetRollups())
 		return nil
 	}
 }
 
-// tellFolds prints which reports are in no block, or in two, for who looks for a difference.
+// tellFolds prints which reports are in no block, or in two, to help find a difference.
 func (s *site) tellFolds(ctx context.Context, db *pgx.Conn) {
 	type id struct {
 		agent      string
@@ -153,8 +159,8 @@ func (s *site) turned(ctx context.Context, db *pgx.Conn) error {
 	return nil
 }
 
-// control sends a report once more, which must change nothing, and then its units under
-// another epoch, which is what settlement without its guard would do: the comparison must find them.
+// control sends a report once more, which must change nothing. Then it sends the report's units under another epoch, as
+// settlement without its guard would: the comparison must find them.
 func (s *site) control(ctx context.Context) error {
 	sample, err := s.anyReport(ctx)
 	if err != nil {
@@ -212,7 +218,7 @@ func (s *site) control(ctx context.Context) error {
 	return nil
 }
 
-// anyReport reads a report that moved units from the ledger, of an agent that was not killed.
+// anyReport reads from the ledger a report that moved units, of an agent that was not killed.
 func (s *site) anyReport(ctx context.Context) (p *quotav1.Report, err error) {
 	db, err := pgx.Connect(ctx, s.postgres.URL(ledgerDB, "", ""))
 	if err != nil {

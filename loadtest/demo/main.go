@@ -1,9 +1,7 @@
-// Command demo shows the whole path in half a minute on one machine, without
-// installing anything: a quota server with memory leases and a SQLite ledger, an
-// upstream, and a reverse proxy with the SDK's middleware before it; three tenants
-// on three plans send requests over HTTP, and one of them changes its plan in the
-// middle. It ends with "demo: ok" only if the ledger has, for every tenant, exactly
-// what the upstream served.
+// Command demo shows the whole path in half a minute on one machine, without installing anything. It runs a quota
+// server with memory leases and a SQLite ledger, an upstream, and a reverse proxy with the SDK's middleware before it.
+// Three tenants on three plans send requests over HTTP, and one of them changes its plan in the middle. It ends with
+// "demo: ok" only if the ledger has, for every tenant, exactly what the upstream served.
 package main
 
 import (

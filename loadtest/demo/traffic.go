@@ -23,8 +23,8 @@ const (
 	callers   = 4   // connections of each tenant
 )
 
-// app is the upstream: it counts what reaches it, by tenant. That is the witness
-// of what was admitted, outside of the SDK.
+// app is the upstream. It counts the requests that reach it, by tenant, as a witness outside the SDK of what was
+// admitted.
 type app struct{ served map[string]*atomic.Int64 }
 
 func newApp() *app {
@@ -72,7 +72,7 @@ func listen(h http.Handler) (at *url.URL, stop func() error, err error) {
 	return &url.URL{Scheme: "http", Host: l.Addr().String()}, stop, nil
 }
 
-// tally is what a tenant's callers were answered.
+// tally counts the answers to a tenant's callers.
 type tally struct{ sent, allowed, denied, other atomic.Int64 }
 
 // half is how long the traffic flows before and after the change of plan.
@@ -104,7 +104,7 @@ func call(ctx context.Context, caller *http.Client, gateway *url.URL, tenant str
 			return
 		case <-tick.C:
 		}
-		// The end of the demo cuts no request short: nobody would know what became of it.
+		// The end of the demo cuts no request short, because nobody would know its outcome.
 		r, err := http.NewRequestWithContext(context.WithoutCancel(ctx), http.MethodGet, gateway.String()+"/hello", nil)
 		if err != nil {
 			n.other.Add(1)

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Allowance is a limit's bound: in every window of length W at least a second,
-// admitted ≤ (1 + Epsilon) × (Rate × W + Burst).
+// Allowance is a limit's bound. In every window of length W, at least a second, admitted ≤ (1 + Epsilon) × (Rate × W +
+// Burst).
 type Allowance struct {
 	Rate    float64 // units a second
 	Burst   float64

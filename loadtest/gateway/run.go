@@ -84,7 +84,7 @@ func Run(ctx context.Context, c Config, out io.Writer) error {
 	}
 	fmt.Fprintf(out, "up %s\n", quota.Agent())
 	sum, askErr := askAll(ctx, c.Demands, trail, func(ctx context.Context, tenant string) outcome {
-		if quota.Allow(ctx, client.Attribute{Name: client.AttrTenant, Value: tenant}).Allowed {
+		if quota.Allow(ctx, client.Tenant(tenant)).Allowed {
 			return admitted
 		}
 		return denied

@@ -12,15 +12,14 @@ import (
 	"time"
 )
 
-// Trail is a gateway's own count as a file that a kill -9 cannot shorten: each request
-// is written down before it is asked, and its outcome before it is answered to the
-// caller. Every line is one write(2) to a file opened for appending, so it is whole or
-// absent, and lines of several goroutines do not mix. The operating system may die; the
-// process may not take a line with it.
+// Trail is a gateway's own count as a file that a kill -9 cannot shorten. Each request is written down before it is
+// asked, and its outcome before the caller is answered. Every line is one write(2) to a file opened for appending. So
+// it is whole or absent, and lines of several goroutines do not mix. If the process dies no line is lost; if the
+// operating system dies, lines may be.
 //
-//	? TENANT           a request is asked
-//	+ TENANT AT TOOK   it was admitted, one unit: when that was known, and microseconds since it was asked
-//	- TENANT           it was denied, or never reached anybody
+//	? TENANT           a request is asked.
+//	+ TENANT AT TOOK   it was admitted, one unit: when that was known, and microseconds since it was asked.
+//	- TENANT           it was denied, or never reached anybody.
 //
 // A request without an outcome was in flight at the end, or its answer was lost.
 type Trail struct {
@@ -68,7 +67,7 @@ func trueMicros() int64 {
 	return tv.Sec*1e6 + tv.Usec
 }
 
-// Unit is one that was admitted, between two times in Unix microseconds.
+// Unit is an admitted unit, between two times in Unix microseconds.
 type Unit struct {
 	Asked int64
 	Known int64
@@ -109,8 +108,7 @@ func (c *Counts) Before(tenant string, micros int64) (n int64) {
 	return n
 }
 
-// ReadTrail reads a trail, a running gateway's too. One that was not begun yet is
-// empty. Errors wrap ErrRecord.
+// ReadTrail reads a trail, even a running gateway's. A trail that was not begun yet is empty. Errors wrap ErrRecord.
 func ReadTrail(name string) (*Counts, error) {
 	c := NewCounts()
 	b, err := os.ReadFile(name)

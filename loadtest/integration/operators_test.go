@@ -108,7 +108,7 @@ func TestOperators(t *testing.T) {
 	shadow, err := admin.ApplyPolicy(t.Context(), &quotav1.ApplyPolicyRequest{Document: tried, Shadow: true})
 	must(err)
 	wouldDeny := func() (n int64) {
-		for _, trial := range quota.Counts().Trials {
+		for _, trial := range quota.Counters().Trials {
 			if trial.Version {
 				n += trial.WouldDeny
 			}
@@ -121,13 +121,13 @@ func TestOperators(t *testing.T) {
 		}
 		return wouldDeny() >= 10
 	})
-	admitted := quota.Counts().Billed
+	admitted := quota.Counters().Billed
 	_, err = admin.ClearShadow(t.Context(), &quotav1.ClearShadowRequest{})
 	must(err)
 	closing, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	must(quota.Close(closing))
-	final := quota.Counts()
+	final := quota.Counters()
 	if final.Billed < admitted {
 		t.Errorf("billed %d units, and %d before", final.Billed, admitted)
 	}

@@ -9,14 +9,14 @@ import (
 	"github.com/f4ee788f/quota/pkg/client"
 )
 
-// cold are requests of tenants that nobody has seen before, one of each.
+// cold are requests of tenants that nobody has seen before, one request of each.
 type cold struct {
 	mu       sync.Mutex
 	admitted map[string]int64 // by tenant
 	denied   int64
 }
 
-// coldAtOnce bounds those that wait; beyond it the next are late.
+// coldAtOnce bounds the requests that wait; beyond it the next are late.
 const coldAtOnce = 256
 
 func (c *cold) drive(ctx context.Context, l *load, clients []*client.Client) {

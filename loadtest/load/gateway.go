@@ -10,8 +10,8 @@ import (
 	"github.com/f4ee788f/quota/pkg/client"
 )
 
-// behind is how far a gateway's requests may be late. What could not be made by then is forgone:
-// the load is open, but a stall is not answered with a flood.
+// behind is how late a gateway's requests may be. Requests that could not be made by then are dropped: the load is
+// open, but no flood follows a stall.
 const behind = 100_000 // microseconds
 
 // decider is what a worker asks: a gateway, or a stand-in where the generator's own cost is measured.
@@ -23,20 +23,20 @@ type decider interface {
 type gateway struct {
 	client *client.Client
 
-	// Its requests come one after the other: while one waits for the server another worker makes the next, and no more than one
-	// asks for the processor, which the gateways' own loops are on as well.
+	// Requests come one after the other. While one waits for the server, another worker makes the next. No more than
+	// one competes for the processor, which the gateways' own loops need as well.
 	turn chan struct{} // holds it while nobody has it
 	next float64       // when its next chunk is due, microseconds since the load began; guarded by turn, as is what follows
 	each float64       // microseconds from a chunk to the next; 0 for as soon as one can
 	n    int           // requests of a chunk
 	from uint32        // the next chunk's place on the track
 
-	// Told after each chunk, for those who watch.
+	// These are updated after each chunk, for observers.
 	allowed, refused atomic.Int64
 }
 
-// newGateway returns a gateway to which so many requests come a second, 0 for as many as can be
-// made. Its first chunk is due within a chunk's time after the load began, by turn.
+// newGateway returns a gateway with so many requests a second, 0 for as many as can be made. Its first chunk is due
+// within a chunk's time after the load began, by turn.
 func newGateway(c *client.Client, rate float64, turn float64, from uint32) *gateway {
 	g := &gateway{client: c, turn: make(chan struct{}, 1), n: chunk, from: from}
 	g.turn <- struct{}{}
@@ -61,8 +61,8 @@ func (g *gateway) claim(now int64, track []uint32) (from uint32, due int64) {
 	return from, due
 }
 
-// worker is a goroutine that asks, one of several of a gateway, so that one that waits for a lease
-// keeps nobody else waiting.
+// worker is a goroutine that asks. A gateway has several, so that a worker that waits for a lease does not hold up the
+// gateway.
 type worker struct {
 	records  []record
 	times    times
@@ -123,10 +123,10 @@ func (w *worker) chunk(ctx, asking context.Context, g *gateway, d decider, l *lo
 	return slept
 }
 
-// ask makes a chunk's requests. Of what is measured, some are timed.
+// ask makes a chunk's requests. While timing is on, it times some of them.
 //
-// One that waits for the server ends the record, and is in one of its own, of when it was answered: else all of a chunk would be taken to have come
-// over all that its waits took.
+// A request that waits for the server ends the record, and gets a record of its own with the time of its answer.
+// Otherwise the whole chunk would seem to have come spread over its waits.
 func (w *worker) ask(ctx context.Context, g *gateway, d decider, l *load, r record, n int) {
 	timed := -1
 	if l.timing.Load() {
@@ -165,7 +165,7 @@ func (w *worker) ask(ctx context.Context, g *gateway, d decider, l *load, r reco
 	w.keep(&r, l.now())
 }
 
-// keep keeps a record, of requests until a moment, if there are any.
+// keep keeps a record of requests until a moment, if it has any.
 func (w *worker) keep(r *record, until int64) {
 	if r.n > 0 {
 		r.took = int32(min(max(until-r.at, 0), 1<<31-1))

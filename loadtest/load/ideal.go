@@ -1,6 +1,6 @@
 package load
 
-// binLen is the grain of what is compared: arrivals of one bin meet the ideal limiter at once.
+// binLen is the grain of the comparison: arrivals of one bin meet the ideal limiter at once.
 const binLen = 10_000 // microseconds
 
 // change is a quota from a time on.
@@ -15,8 +15,8 @@ type series struct {
 	quotas            []change // in order of time, the first from bin 0
 }
 
-// ideal is what one central limiter would have admitted of the same arrivals, in the bins from from
-// to to: a token bucket that begins full.
+// ideal is the units that one central limiter would have admitted of the same arrivals, in the bins [from, to). It is a
+// token bucket that begins full.
 func (s *series) ideal(from, to int) (units int64) {
 	q, next := s.quotas[0].quota, 1
 	level := float64(q.Burst)
@@ -37,9 +37,9 @@ func (s *series) ideal(from, to int) (units int64) {
 	return units
 }
 
-// over counts the windows of so many bins in which more was asked than the limit's bound, (1 + ε) × (rate × window + burst),
-// for no others can break it, and those of them in which more was admitted. While a change is on its way, a second each side,
-// the larger of both limits holds.
+// over counts windows of so many bins against the limit's bound, (1 + ε) × (rate × window + burst). tested is those in
+// which more was asked, for no others can break the bound; over is those in which more was admitted. While a change is
+// on its way, a second each side, the larger of both limits holds.
 func (s *series) over(window int) (tested, over int64) {
 	asked, sum := int64(0), int64(0)
 	for i, units := range s.admitted {

@@ -10,7 +10,7 @@ import (
 	"github.com/f4ee788f/quota/pkg/client"
 )
 
-// heapInUse is what the heap holds, after a collection.
+// heapInUse is the size of the heap after a collection.
 func heapInUse() int64 {
 	runtime.GC()
 	var m runtime.MemStats
@@ -18,7 +18,7 @@ func heapInUse() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// recordBytes is what of the heap the generator made while it ran.
+// recordBytes is the part of the heap that the generator allocated while it ran.
 func (l *load) recordBytes() (n int64) {
 	for i := range l.workers {
 		n += int64(cap(l.workers[i].records))*int64(unsafe.Sizeof(record{})) + int64(len(l.workers[i].times.counts))*8
@@ -33,8 +33,8 @@ func (l *load) buckets(clients []*client.Client) (n int64) {
 	return n
 }
 
-// ownCost is what a decision costs besides the decision, in nanoseconds of one processor: the same loop
-// over a stand-in that admits everything at once.
+// ownCost is the cost of the loop around a decision, in nanoseconds of one processor. It runs the loop over a stand-in
+// that admits everything at once.
 func (l *load) ownCost() float64 {
 	const chunks = 4000
 	var w worker
@@ -53,21 +53,22 @@ func (nothing) Allow(context.Context, ...client.Attribute) client.Decision {
 	return client.Decision{Allowed: true}
 }
 
-// snapshot is what was done until a moment, each gateway's part until a moment of its own: it answers when its loop comes to it.
+// snapshot is the counts until a moment. Each gateway's part has a moment of its own, because it answers when its loop
+// comes to it.
 type snapshot struct {
 	gateways []counted
 	seen     Observation
 	at       time.Time // when it was seen
 }
 
-// counted is what a gateway has done until a moment.
+// counted is a gateway's counts until a moment.
 type counted struct {
 	client.Stats
 	at      time.Time
 	decided int64
 }
 
-// statsOf asks all clients at once: each answers when its loop comes to it.
+// statsOf asks all clients at once, because each answers when its loop comes to it.
 func statsOf(clients []*client.Client) []client.Stats {
 	all := make([]client.Stats, len(clients))
 	var group sync.WaitGroup
@@ -96,7 +97,8 @@ func (l *load) snapshot(ctx context.Context, clients []*client.Client) (s snapsh
 	return s, err
 }
 
-// since fills in what happened since the snapshot before, each rate by the seconds that its own counts are of.
+// since fills in what happened since the snapshot before. Each rate is divided by the seconds between its own two
+// counts.
 func (s *snapshot) since(before *snapshot, r *Result) {
 	decided := int64(0)
 	for i := range s.gateways {
@@ -141,7 +143,7 @@ func (s *snapshot) since(before *snapshot, r *Result) {
 	}
 }
 
-// Sample is what a second of a run came to.
+// Sample is a second of a run.
 type Sample struct {
 	Second    float64            `json:"second"` // since the load began
 	Decisions float64            `json:"decisions_per_second"`
@@ -151,7 +153,7 @@ type Sample struct {
 	CPU       map[string]float64 `json:"processors,omitempty"` // processors in use, by program
 }
 
-// watch tells of the load while it runs.
+// watch prints the load while it runs.
 type watch struct {
 	*load
 	samples []Sample

@@ -10,12 +10,12 @@ import (
 	"strings"
 )
 
-// line is one of a chart's.
+// line is a line of a chart.
 type line struct {
 	Name, Colour, Points string
 }
 
-// mark is where an axis has a number.
+// mark is a number on an axis.
 type mark struct {
 	At   float64
 	Text string
@@ -34,7 +34,7 @@ const chartWidth, chartHeight = 900.0, 160.0
 
 var colours = []string{"#1f6feb", "#d1242f", "#1a7f37", "#9a6700", "#8250df", "#57606a"}
 
-// value is what a line has at a sample; ok is false where it was not seen.
+// value is a line's value at a sample; ok is false if it was not seen.
 type value func(s *Sample, name string) (v float64, ok bool)
 
 func newChart(title string, samples []Sample, warm float64, names []string, of value) chart {

@@ -10,8 +10,8 @@ import (
 // Meter is the meter of a load's policy.
 const Meter = "requests"
 
-// namedTenants bounds the tenants that a policy names: a document names at most so many.
-// The rest have the default plan.
+// namedTenants bounds the tenants that a policy names, because a document names at most so many. The rest have the
+// default plan.
 const namedTenants = 10_000
 
 // Quota is a tenant's limit: a token bucket.
@@ -46,10 +46,11 @@ func extra(i int) string {
 // maxLimits is the most limits that a load's requests meet.
 const maxLimits = 8
 
-// NewPlans makes the policy of a load. Without a share to saturate, a fifth of the tenants
-// are on a plan of 500 a second, three tenths on one of 5,000, and half on one that no load reaches. Otherwise
-// limits are sized to the tenant's part of c.Rate: of the saturated ones to a third to two thirds of it, of the others to
-// 1⅓ to four times as much.
+// NewPlans makes the policy of a load. Without a share to saturate, a fifth of the tenants are on a plan of 500 a
+// second. Three tenths are on one of 5,000, and half on one that no load reaches.
+//
+// Otherwise limits are sized to the tenant's part of c.Rate. A saturated tenant's limit is a third to two thirds of it,
+// another's 1⅓ to four times as much.
 func NewPlans(c Config) (*Plans, error) {
 	if c.Saturated == 0 {
 		return fixedPlans(c), nil
@@ -108,10 +109,10 @@ func NewPlans(c Config) (*Plans, error) {
 	return p, nil
 }
 
-// saturated reports whether the i-th tenant is one of those that ask for more than their limit.
+// saturated reports whether the i-th tenant asks for more than its limit.
 func (c *Config) saturated(i int) bool { return (i+1)*c.Saturated/100 > i*c.Saturated/100 }
 
-// changing lists the tenants that change their plans: of those that are not saturated, the first after the busiest tenth.
+// changing lists the tenants that change their plans. They are the first unsaturated ones after the busiest tenth.
 func (c *Config) changing() (tenants []int) {
 	for i := c.Tenants / 10; i < min(c.Tenants, namedTenants) && len(tenants) < changing; i++ {
 		if !c.saturated(i) {

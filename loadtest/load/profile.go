@@ -7,7 +7,8 @@ import (
 	"runtime/pprof"
 )
 
-// profile begins a processor profile of this process, and returns what ends it. Without a directory there is none.
+// profile begins a processor profile of this process, and returns a function that ends it. Without a directory there is
+// none.
 func profile(dir, name string) (end func(), err error) {
 	if dir == "" {
 		return func() {}, nil

@@ -5,12 +5,12 @@ import (
 	"time"
 )
 
-// chunk is the most requests that a worker makes in one go at one gateway: enough that the
-// clock and the count of them cost nothing, few enough that it is some milliseconds' worth.
+// chunk is the most requests that a worker makes in one go at one gateway. They are enough that the clock and their
+// count cost nothing, and few enough to take some milliseconds.
 const chunk = 512
 
-// record is what became of a chunk: everything that is said of a run is counted from
-// these. A run of 300 million decisions has some 50 MB of them.
+// record is the outcome of a chunk. All results of a run are counted from records. A run of 300 million decisions has
+// some 50 MB of them.
 type record struct {
 	at       int64              // when its first request was made, microseconds since the load began
 	took     int32              // all of them, microseconds
@@ -19,7 +19,7 @@ type record struct {
 	admitted [chunk / 64]uint64 // a bit for each
 }
 
-// add adds what became of one more request, of at most chunk.
+// add adds the outcome of one more request, of at most chunk.
 func (r *record) add(allowed bool) {
 	if allowed {
 		r.admitted[r.n/64] |= 1 << (r.n % 64)
@@ -27,7 +27,7 @@ func (r *record) add(allowed bool) {
 	r.n++
 }
 
-// allowed returns how many of its requests were.
+// allowed returns how many of its requests were allowed.
 func (r *record) allowed() (n int64) {
 	for _, m := range r.admitted {
 		n += int64(bits.OnesCount64(m))
@@ -38,8 +38,8 @@ func (r *record) allowed() (n int64) {
 // trackEnd is beyond every track.
 const trackEnd = 1 << 31
 
-// each calls f with each request: its tenant, about when it was made, and what became of it. Requests
-// of a chunk are taken to have come evenly.
+// each calls f with each request: its tenant, about when it was made, and its outcome. Requests of a chunk are taken to
+// have come evenly.
 func (r *record) each(track []uint32, f func(tenant uint32, at int64, admitted bool)) {
 	if r.from >= trackEnd {
 		f(r.from-trackEnd, r.at, r.admitted[0]&1 == 1)
@@ -78,7 +78,7 @@ func bucketOf(d time.Duration) int {
 	return (e+1)*16 + int(v>>e) - 16
 }
 
-// at returns a duration that the share q of all are not above, rounded down by at most a sixteenth.
+// at returns a duration that the share q of all do not exceed, rounded down by at most a sixteenth.
 func (t *times) at(q float64) time.Duration {
 	rank := int64(q * float64(t.total()))
 	for i, n := range t.counts {

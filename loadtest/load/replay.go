@@ -5,16 +5,16 @@ import (
 	"sync"
 )
 
-// tally is what a run's records come to.
+// tally is the sums of a run's records.
 type tally struct {
 	seconds  []second // since the load began
 	admitted []int64  // by tenant, over all
 	denied   []int64
 
-	// In the bins compared.
+	// These are of the bins compared.
 	decisions, taken int64
 	ideal            int64
-	// Of the tenants that were denied at least once, or would ideally have been.
+	// These are of the tenants that were denied at least once, or would ideally have been.
 	scarceTaken, scarceIdeal  int64
 	apart                     int64 // Σ |admitted − ideal|, tenant by tenant
 	saturated, idealSaturated int   // tenants denied at least once, and those that would ideally have been
@@ -22,14 +22,13 @@ type tally struct {
 	windows, tested, over int64 // of the whole load: all, those in which more was asked than the bound, and those above it
 }
 
-// second is one of a load.
+// second is one second of a load.
 type second struct{ admitted, denied int64 }
 
 // seriesBytes bounds the memory of the series made at a time.
 const seriesBytes = 512 << 20
 
-// replay counts everything from records: over the whole load by tenant, and in the bins from from to
-// to against the ideal.
+// replay counts everything from records: over the whole load by tenant, and in the bins [from, to) against the ideal.
 func (l *load) replay(records [][]record, bins, from, to int) *tally {
 	tenants := len(l.quotas)
 	t := &tally{admitted: make([]int64, tenants), denied: make([]int64, tenants), seconds: make([]second, bins*binLen/1e6+1)}

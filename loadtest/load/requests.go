@@ -7,12 +7,13 @@ import (
 	"github.com/f4ee788f/quota/pkg/client"
 )
 
-// ahead is how many requests are written before the first of them is decided: so many that what was written is in the
-// processor's nearest cache by then, and not still on its way there, and few enough to stay in it.
+// ahead is how many requests are written before the first of them is decided. They are enough that the first has
+// reached the processor's nearest cache by then, and few enough to stay in it.
 const ahead = 16
 
-// requests are what a gateway has read off the wire: in memory that was just written, and is used again. Kept ready for every tenant they
-// would take up as much of the processors' caches as the decisions do, which a gateway's requests do not.
+// requests are what a gateway has read off the wire. They are in memory that was just written, and is used again.
+// Requests kept ready for every tenant would fill the processors' caches as much as the decisions do; a gateway's do
+// not.
 type requests struct {
 	limits     int
 	begin      int                // where a tenant's number begins in its name
@@ -38,7 +39,7 @@ func newRequests(c *Config) *requests {
 	return q
 }
 
-// text is b as it is until it is written again.
+// text is b, valid until b is written again.
 func text(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
 // of returns request i as it was written last.
@@ -51,7 +52,7 @@ func (q *requests) read(track []uint32, from, n int) {
 	}
 }
 
-// write makes request i one of a tenant.
+// write makes request i a request of a tenant.
 func (q *requests) write(i int, tenant uint32) {
 	name, begin := q.names[i], q.begin
 	if tenant < 100_000 {

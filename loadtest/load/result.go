@@ -12,8 +12,8 @@ import (
 	"text/tabwriter"
 )
 
-// Result is what a run came to. Its JSON is read by scripts: names stay. What is not said to be of the
-// whole load is of the measured seconds, without the warming and the settling.
+// Result is the result of a run. Scripts read its JSON, so names stay. Unless a field says that it is of the whole
+// load, it is of the measured seconds, without the warming and the settling.
 type Result struct {
 	Gateways           int     `json:"gateways"`
 	Journals           bool    `json:"journals"` // each gateway had one
@@ -21,9 +21,11 @@ type Result struct {
 	LimitsPerRequest   int     `json:"limits_per_request"`
 	Seconds            float64 `json:"seconds"`
 	WarmSeconds        float64 `json:"warm_seconds"`
-	TouchSeconds       float64 `json:"touch_seconds"` // until every tenant had asked at every gateway, before the warming
-	FirstLeases        int64   `json:"first_leases"`  // that were begun in these
-	RateAsked          int64   `json:"rate_asked"`    // a second; 0 for as many as possible
+	TouchSeconds       float64 `json:"touch_seconds"`     // until every tenant had asked at every gateway, before the warming
+	FirstLeases        int64   `json:"first_leases"`      // that were begun in these
+	WarmDecisions      int64   `json:"warm_decisions"`    // from the first touch to the warming's end
+	WarmDeniedShare    float64 `json:"warm_denied_share"` // of these; saturated tenants are denied rightly
+	RateAsked          int64   `json:"rate_asked"`        // a second; 0 for as many as possible
 	Decisions          int64   `json:"decisions"`
 	DecisionsPerSecond float64 `json:"decisions_per_second"`
 	AdmittedShare      float64 `json:"admitted_share"`
@@ -55,7 +57,7 @@ type Result struct {
 	Buckets             int64              `json:"buckets"`                          // live, of all gateways
 	AgentBytesPerBucket *float64           `json:"agent_bytes_per_bucket,omitempty"` // nil where the server's memory cannot be told from the gateways'
 
-	// Of the whole load, cold tenants included.
+	// These are of the whole load, cold tenants included.
 	AdmittedUnits int64  `json:"admitted_units"` // as the load counted them itself
 	LedgerUnits   int64  `json:"ledger_units"`
 	LedgerEqual   bool   `json:"ledger_equal"` // for every tenant, to the unit
@@ -103,10 +105,10 @@ type Difference struct {
 	Ledger   int64  `json:"ledger"`
 }
 
-// maxDifferences bounds what is listed; the first few tell as much as all.
+// maxDifferences bounds the list; the first few tell as much as all.
 const maxDifferences = 20
 
-// count fills in what the records say, and returns what was admitted in the whole load, by tenant.
+// count fills in the sums of the records, and returns the units admitted in the whole load, by tenant.
 func (l *load) count(r *Result) map[string]int64 {
 	records, latency := make([][]record, len(l.workers)), new(times)
 	last := int64(0)
@@ -120,6 +122,9 @@ func (l *load) count(r *Result) map[string]int64 {
 	bins := int(last/binLen) + 1
 	from := min(int(l.warmed.Load()/binLen)+1, bins)
 	to := min(int((l.warmed.Load()+l.Duration.Microseconds())/binLen), bins)
+	warm, denied := warming(records, l.warmed.Load())
+	r.WarmDecisions = warm
+	r.WarmDeniedShare = float64(denied) / float64(max(r.WarmDecisions, 1))
 	t := l.replay(records, bins, from, to)
 	r.Decisions, r.Denied, r.Saturated = t.decisions, t.decisions-t.taken, t.saturated
 	if to > from {
@@ -149,7 +154,20 @@ func (l *load) count(r *Result) map[string]int64 {
 	return admitted
 }
 
-// compare fills in the ledger's side. Both maps are units by tenant; one that is missing has none.
+// warming counts the requests of chunks that began before a time, and how many of them were denied.
+func warming(records [][]record, until int64) (decisions, denied int64) {
+	for _, worker := range records {
+		for i := range worker {
+			if r := &worker[i]; r.at < until {
+				decisions += int64(r.n)
+				denied += int64(r.n) - r.allowed()
+			}
+		}
+	}
+	return decisions, denied
+}
+
+// compare fills in the ledger's side. Both maps are units by tenant; a missing tenant has none.
 func (r *Result) compare(admitted, ledger map[string]int64) {
 	r.AdmittedUnits, r.LedgerUnits, r.LedgerEqual = 0, 0, true
 	differ := func(tenant string) {
@@ -195,6 +213,7 @@ func (r *Result) WriteTable(w io.Writer) error {
 	}
 	line("gateways × tenants", "%d × %d, %s, engines %s, limits a request: %d", r.Gateways, r.Tenants, r.Shape, r.Engines, r.LimitsPerRequest)
 	line("first leases", "%d in %.1f s, %.0f a second; %.0f s more until they were not new", r.FirstLeases, r.TouchSeconds, float64(r.FirstLeases)/max(r.TouchSeconds, 0.001), r.WarmSeconds)
+	line("while warming", "%d decisions, %.3f %% denied", r.WarmDecisions, 100*r.WarmDeniedShare)
 	line("load", "%.1f s: %d decisions, %.0f a second", r.Seconds, r.Decisions, r.DecisionsPerSecond)
 	ideally := ""
 	if r.Compared != nil {

@@ -88,3 +88,18 @@ func TestResultIsWrittenForScriptsAndPeople(t *testing.T) {
 		t.Error("writing into a directory that is not there: got no error")
 	}
 }
+
+// What is denied before the warming ends is told apart from what is denied later.
+func TestWhatIsDeniedWhileWarming(t *testing.T) {
+	made := func(at int64, allowed ...bool) record {
+		r := record{at: at}
+		for _, a := range allowed {
+			r.add(a)
+		}
+		return r
+	}
+	records := [][]record{{made(10, true), made(900, true, false, true), made(1_000, false, false)}, {made(999, false)}, nil}
+	if decisions, denied := warming(records, 1_000); decisions != 5 || denied != 2 {
+		t.Errorf("%d of %d are denied while warming, want 2 of 5", denied, decisions)
+	}
+}

@@ -55,15 +55,15 @@ type Config struct {
 
 	// SetPlan changes a tenant's plan; needed for Changes.
 	SetPlan func(ctx context.Context, tenant, plan string) error
-	// Unknown says that the limits in force are not those of the plans: nothing can be said of an ideal.
+	// Unknown says that the limits in force are not those of the plans, so there is no ideal to compare with.
 	Unknown bool
-	// Shared says that the server is in this process: its memory cannot be told from the gateways'.
+	// Shared says that the server is in this process, so its memory cannot be separated from the gateways'.
 	Shared bool
-	// Observe tells what the parts of the system have done until now; nil where none can be seen.
+	// Observe tells what the parts of the system have done until now; nil if no part can be seen.
 	Observe func(ctx context.Context) (Observation, error)
 }
 
-// Observation is what the parts have done until now; nil is what cannot be seen.
+// Observation is what the parts have done until now; nil for a part that cannot be seen.
 type Observation struct {
 	CPU     map[string]float64 // seconds by program, generator included
 	Redis   *RedisDone
@@ -81,13 +81,13 @@ type RedisDone struct {
 const (
 	// workersEach of a gateway can wait for the server while others go on.
 	workersEach = 64
-	// touchTime bounds the first touches; what was not touched by then is when it is first asked for.
+	// touchTime bounds the first touches. Other tenants are touched when they are first asked for.
 	touchTime = 4 * time.Minute
 	// closeWait bounds the settlement at the end.
 	closeWait = 2 * time.Minute
 )
 
-// Prefix is what the ids of a load's tenants begin with, where it says nothing else.
+// Prefix begins the ids of a load's tenants, unless the load sets another.
 const Prefix = "tenant-"
 
 // Tenant is the id of a load's i-th tenant.
@@ -144,9 +144,9 @@ type load struct {
 // now is microseconds since the load began.
 func (l *load) now() int64 { return time.Since(l.began).Microseconds() }
 
-// Run drives the load, closes the gateways, so that all is settled, and then holds
-// what ledger returns, units by tenant of those named, to what was admitted. It returns the result
-// also when the two differ; an error means that there is no result. The server has the plans.
+// Run drives the load, and closes the gateways, so that everything is settled. Then it compares the admitted units with
+// those that ledger returns, by tenant of those named. It returns the result also when the two differ; an error means
+// that there is no result. The server must have the plans already.
 func Run(ctx context.Context, c Config, plans *Plans, ledger func(ctx context.Context, tenants []string) (map[string]int64, error)) (*Result, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -206,14 +206,14 @@ func Run(ctx context.Context, c Config, plans *Plans, ledger func(ctx context.Co
 
 // attributesOf is what a gateway knows of a request.
 func attributesOf(tenant string, limits int) []client.Attribute {
-	a := []client.Attribute{{Name: client.AttrTenant, Value: tenant}}
+	a := []client.Attribute{client.Tenant(tenant)}
 	for i := 1; i < limits; i++ {
 		a = append(a, client.Attribute{Name: extra(i), Value: fmt.Sprintf("%s-%s", extra(i), tenant[max(len(tenant)-4, 0):])})
 	}
 	return a
 }
 
-// drive makes the requests, and fills in what is measured meanwhile.
+// drive makes the requests, and fills in the measurements.
 func (l *load) drive(ctx context.Context, clients []*client.Client, plans *Plans, result *Result, heap int64) error {
 	c := l.Config
 	l.gateways = make([]*gateway, c.Gateways)
@@ -282,8 +282,8 @@ func (l *load) drive(ctx context.Context, clients []*client.Client, plans *Plans
 	return errors.Join(err, <-changed)
 }
 
-// begin asks for every tenant once at every gateway, where Touch says so, while the load is under way: a lease that nobody
-// uses is given back, so that first touches alone would have been for nothing.
+// begin asks for every tenant once at every gateway, if Touch is set, while the load is under way. Without the load,
+// unused leases would be given back, and first touches would have been for nothing.
 func (l *load) begin(ctx context.Context, w *worker, result *Result) error {
 	if !l.Touch {
 		return nil
@@ -298,24 +298,25 @@ func (l *load) begin(ctx context.Context, w *worker, result *Result) error {
 	defer cancel()
 	l.touch(touching, w)
 	end()
-	// What a million first leases leave behind would be collected some seconds into what is measured. What gateways leave behind from
-	// now on is collected when it is due, which may be then too.
-	runtime.GC()
 	result.TouchSeconds = time.Since(l.began).Seconds()
+	// Garbage of a million first leases would otherwise be collected some seconds into the measurement. Nobody waits for
+	// this collection: its sweep yields after each span, which takes a minute while every processor is busy.
+	go runtime.GC()
 	result.FirstLeases = int64(len(w.records)) * int64(l.Limits)
 	return nil
 }
 
 const (
-	// warmStep is how long renewals are counted to hold them against those before.
+	// warmStep is how long renewals are counted before they are compared with the step before.
 	warmStep = 5 * time.Second
-	// steady is by what part these may differ once leases are not new.
+	// steady is the part by which two steps may differ once leases are not new.
 	steady = 0.2
 )
 
-// warm lets the load go on unmeasured while leases are new: until renewals are as many as they were, but for a part, while decisions are as many as
-// are asked for, and for as long as Warm says at most. Terms grow with each renewal, and so new leases ask for several times as many as others: a server
-// that can do no more answers as many as ever then, and decisions wait for it.
+// warm lets the load go on unmeasured while leases are new, at most for Warm. It ends when renewals stay within a part
+// of the step before, and decisions are as many as asked for. Terms grow with each renewal, so new leases renew several
+// times as often as old ones. A saturated server's renewals look steady then; its decisions wait, which is why they are
+// counted too.
 func (l *load) warm(ctx context.Context, count func() (renewals, decisions float64)) time.Duration {
 	begin, last, before := time.Now(), time.Now(), -1.0
 	renewals, decisions := count()
@@ -331,8 +332,8 @@ func (l *load) warm(ctx context.Context, count func() (renewals, decisions float
 	return time.Since(begin)
 }
 
-// touchers is how many first touches wait at a gateway side by side, so that a load does not begin with one round
-// trip after another.
+// touchers is how many first touches wait at a gateway side by side. One after another, a load would begin with a round
+// trip for each.
 const touchers = 128
 
 // touch asks each gateway once for each tenant, each gateway in an order of its own.

@@ -2,17 +2,17 @@ package load
 
 import "math/rand/v2"
 
-// sampleEvery is one of how many decisions is timed; the clock is read twice for it.
+// sampleEvery is one of how many decisions is timed; timing reads the clock twice.
 const sampleEvery = 1024
 
-// sampler says which of a worker's requests are timed: one of sampleEvery, at random, so that each place in a chunk
-// is as likely as any other, however many requests a chunk has.
+// sampler says which of a worker's requests are timed: one of sampleEvery, at random. So each place in a chunk is as
+// likely as any other, however many requests a chunk has.
 type sampler struct {
 	left  int // requests until the next
 	begun bool
 }
 
-// next returns which of the n requests of a chunk is timed first; n or more where none is.
+// next returns which of the n requests of a chunk is timed first; n or more if none is.
 func (s *sampler) next(n int) int {
 	if !s.begun {
 		s.begun, s.left = true, rand.IntN(sampleEvery)
@@ -24,7 +24,8 @@ func (s *sampler) next(n int) int {
 	return first
 }
 
-// after returns which of the n requests of a chunk is timed after request i was: never one that was written together with it.
+// after returns which of the n requests of a chunk is timed after request i. It is never one that was written together
+// with i.
 func (s *sampler) after(i, n int) int {
 	s.left = i + ahead + rand.IntN(2*(sampleEvery-ahead)+1)
 	following := s.left

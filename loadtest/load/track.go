@@ -17,9 +17,8 @@ const (
 // ErrShape means that a distribution's name is not known.
 var ErrShape = errors.New("load: no such distribution")
 
-// trackLen is how many requests are drawn in advance, for drawing costs more than deciding. Each
-// gateway goes round the track from a place of its own; at 50,000 requests a second it comes round
-// after more than a minute.
+// trackLen is how many requests are drawn in advance, because drawing costs more than deciding. Each gateway goes round
+// the track from a place of its own; at 50,000 requests a second it comes round after more than a minute.
 const trackLen = 1 << 22
 
 // zipfExponent is how fast the shape falls off: the busiest of ten thousand tenants has a
@@ -47,7 +46,7 @@ func weights(shape string, tenants int) ([]float64, error) {
 	return w, nil
 }
 
-// draw makes a track of n requests: the index of the tenant of each. The same seed gives the same.
+// draw makes a track of n requests: the index of the tenant of each. The same seed gives the same track.
 func draw(w []float64, n int, seed uint64) []uint32 {
 	cumulated := make([]float64, len(w))
 	sum := 0.0

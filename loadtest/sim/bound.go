@@ -100,9 +100,9 @@ func (b *bound) occupy(units int64) {
 
 func (b *bound) finish(units int64) { b.inFlight -= units }
 
-// times is how many bounds a window may come to: two where the store has lost the
-// bucket, until the leases that it does not know of have ended; and where part of the agents
-// are cut off for longer than their shares are held for them, and go on with these, which others get too, so much more.
+// times is how many bounds a window may come to. It is two where the store has lost the bucket, until the leases it
+// does not know have ended. It is more where part of the agents are cut off for longer than their shares are held:
+// others get these too.
 func (b *bound) times(from, to int64) float64 {
 	for _, c := range b.sc.Faults.Cuts {
 		if c.Agents == nil || to < c.From || from > c.To || c.To-c.From <= b.sc.Limit.FallbackHold.Microseconds() {

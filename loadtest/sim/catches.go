@@ -1,6 +1,7 @@
 package sim
 
-// catches says of each scenario which fault it would catch that no other would. A scenario that has no such line is not worth its run.
+// catches says, for each scenario, which fault it would catch that no other scenario would. A scenario without such a
+// line is not worth its run.
 var catches = map[string]string{
 	"1 agent, 3 ×":       "A lone agent is not granted all there is.",
 	"10 agents, 0.9 ×":   "Requests are denied below the limit.",
@@ -21,6 +22,18 @@ var catches = map[string]string{
 	"equal demand: shares, 3 ×":                                             "Equal agents get unequal shares.",
 	"one agent with ten times the others' demand, 3 ×":                      "Shares are not in proportion to demand.",
 	"20 agents, 500 keys, sparse, 0.02 ×":                                   "A cold key takes more than one round trip.",
+
+	"moves to another of 10 agents every 2 s, a burst of 100, 0.9 ×":  "What the last agent draws is missed where the burst bridges nothing, below the limit.",
+	"moves to another of 10 agents every 2 s, a burst of 100, 3 ×":    "The same beyond the limit.",
+	"moves to another of 10 agents every 2 s, a burst of 1000, 0.9 ×": "A burst of a second does not bridge the time in which shares follow.",
+	"moves to another of 10 agents every 2 s, a burst of 1000, 3 ×":   "The same beyond the limit.",
+
+	"500 keys of 100/s, 0.2/s on each of 10 agents":              "Requests far below the limit wait for tokens one by one.",
+	"100 keys of 1,000 an hour, 10 an hour on each of 10 agents": "A slow limit's leases end between two requests.",
+	"200 keys of 100,000/s, 100/s on one agent":                  "A newcomer gets so few tokens that it waits twice.",
+
+	"strict, 10 agents, a burst of 100, 0.9 ×": "A strict limit with a small burst denies below the limit.",
+	"strict, 10 agents, a burst of 100, 1.1 ×": "The same just beyond the limit.",
 
 	"5 a minute over 10 agents, 3 ×":                                   "Fewer tokens than agents: a token is lost or spent twice.",
 	"60 a minute over 10 agents, 1.5 ×":                                "A token a second is held by an agent that does not need it.",
@@ -64,13 +77,21 @@ var catches = map[string]string{
 	"a strained server, 100/s, a burst of two minutes, 16 times, 3 ×": "Leases of minutes of a scarce bucket miss the rate over the whole run.",
 	"renewals are dear, 400/s, a burst of 1 s, 4 times, 1.1 ×":        "Longer leases of a small burst miss the rate.",
 
-	"server away for 30 s, 0.9 ×":                                        "Requests below the limit are denied in an outage.",
-	"server away for 30 s, 3 ×":                                          "Agents admit more than their shares in an outage.",
-	"server silent for 30 s, 3 ×":                                        "Calls that are never answered hold renewals back.",
-	"server away for 10 min, 0.9 ×":                                      "Shares run dry in a long outage.",
-	"half of the agents cut off for 30 s, 3 ×":                           "Those cut off admit more than the bound says.",
-	"half of the agents cut off for 30 s, shares held for a minute, 3 ×": "Held shares are given to others.",
-	"10,000 in 10 s, server away for 30 s, 3 ×":                          "Windows that begin in an outage have no share, or a whole one.",
+	"server away for 30 s, 0.9 ×":                                              "Requests below the limit are denied in an outage.",
+	"server away for 30 s, 3 ×":                                                "Agents admit more than their shares in an outage.",
+	"server silent for 30 s, 3 ×":                                              "Calls that are never answered hold renewals back.",
+	"server away for 10 min, 0.9 ×":                                            "Shares run dry in a long outage.",
+	"half of the agents cut off for 30 s, 3 ×":                                 "Those cut off admit more than the bound says.",
+	"half of the agents cut off for 30 s, shares held for a minute, 3 ×":       "Held shares are given to others.",
+	"10,000 in 10 s, server away for 30 s, 3 ×":                                "Windows that begin in an outage have no share, or a whole one.",
+	"server away for 2 s, 100 sparse keys over 10 agents, 0.1 ×":               "Buckets without a lease are denied in an outage.",
+	"server silent for 20 s, 100 sparse keys over 10 agents, 0.1 ×":            "Requests wait in vain until a silent server is found lost.",
+	"server away for 10 s, 20 keys of 100/s over 10 agents, 0.8 ×":             "Trickles that just carry the demand run dry in an outage.",
+	"server silent for 20 s, 20 keys of 100/s over 10 agents, 0.8 ×":           "Calls that timed out count as strain once the server is back.",
+	"server killed for 2 s, it forgets 20 keys of 100/s over 10 agents, 0.8 ×": "Agents pay a forgotten bucket for what an outage refilled.",
+	"server killed for 2 s, it forgets 20 keys of 100/s over 10 agents, 3 ×":   "Fallbacks that a forgotten bucket takes over are granted twice.",
+	"the store forgets 100 sparse keys over 10 agents, 0.1 ×":                  "Buckets that no lease proves are suspect long after all are declared.",
+	"the store forgets 20 keys of 100/s over 10 agents, 0.8 ×":                 "A forgotten bucket is suspect until leases would have ended.",
 
 	"the store forgets everything, 3 ×":                                                   "A store that forgot grants everything anew, and stays wrong.",
 	"one of three shards forgets, 9 keys, 3 ×":                                            "One shard's loss disturbs the others' buckets.",

@@ -9,11 +9,11 @@ import (
 	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
-// frontier begins the sections of the runs that only the tables of what ε buys are made of, one for each pair of knobs.
+// frontier begins the sections of runs that only the tables about ε use, one for each pair of knobs.
 const frontier = "What ε buys: "
 
-// Frontier are runs of the same limit that differ in ε and one thing besides, and of slots, which have no ε. They
-// promise no error; the bound is theirs as well.
+// Frontier are runs of the same limit that differ in ε and one other thing, and runs of slots, which have no ε. They
+// promise no error; the bound holds for them too.
 func Frontier() []Scenario {
 	var out []Scenario
 	each := func(pair, name string, agents int, l limit.Limit, demand float64, percents ...int64) {
@@ -51,7 +51,8 @@ func Frontier() []Scenario {
 	return out
 }
 
-// slotScenario has ten agents whose requests keep their slots for 100 ms on average: n slots are 10 × n requests a second.
+// slotScenario has ten agents whose requests keep their slots for 100 ms on average. So n slots are 10 × n requests a
+// second.
 func slotScenario(section, name string, n, queue int64, factor float64) Scenario {
 	return Scenario{
 		Section: section, Name: fmt.Sprintf("%s, %g ×", name, factor), Agents: 10, Duration: minute,
@@ -61,7 +62,7 @@ func slotScenario(section, name string, n, queue int64, factor float64) Scenario
 	}
 }
 
-// frontierTables are what error and renewals come to, a table for each pair of knobs.
+// frontierTables are the errors and renewals, a table for each pair of knobs.
 func frontierTables(results []Result) string {
 	var b strings.Builder
 	section := ""

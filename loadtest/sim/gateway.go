@@ -1,9 +1,15 @@
 package sim
 
 import (
+	"cmp"
 	"fmt"
+	"strconv"
+	"time"
 
+	"github.com/f4ee788f/quota/internal/core/agent"
 	"github.com/f4ee788f/quota/internal/core/bucket"
+	"github.com/f4ee788f/quota/internal/core/limit"
+	"github.com/f4ee788f/quota/internal/core/renewal"
 )
 
 const (
@@ -11,6 +17,10 @@ const (
 	// backlog is how many requests wait in a listener's queue while the process stands
 	// still; more are refused, and are requests to nobody.
 	backlog = 128
+	// waking is how long a loop takes to notice that it is wanted.
+	waking = 100
+	// renewTimeout is how long a call may take at most, as pkg/client has it.
+	renewTimeout = 2 * time.Second
 )
 
 // request is one request: units of a bucket.
@@ -21,47 +31,48 @@ type request struct {
 	lasts int64 // of a limit of slots
 }
 
-// gateway is a process with an agent: its copies of the buckets, and what internal/core/session
-// has around them, under virtual time (loop.go).
+// gateway is a process with an agent: the product's buckets and the product's renewals, under virtual time. It decides
+// requests as pkg/client does, and owns its renewals as internal/core/session does.
 type gateway struct {
 	w     *world
 	place int
 	name  string
-	held  []*line // by key; nil until it is asked for
-	skew  int64   // of its clock
+	skew  int64 // of its clock
 
-	loop loop
-	gone bool  // left or crashed
-	lost int64 // the last loss that it was told of
+	registry *agent.Registry
+	buckets  []*held // by key; nil until it is asked for
+	renewals *renewal.Renewer
+	queue    []*agent.Entry // buckets that want the loop's attention
+	wakes    int64          // when the loop goes on; 0 for not before something happens
 
-	pauses []Span
-	queue  []request // that came while it stood still
-	late   []func()  // what else it has to do once it goes on
+	leaving bool // it gives its leases back, once no call is under way
+	gone    bool // left or crashed
+
+	pauses   []Span
+	arrivals []request // that came while it stood still
+	late     []func()  // what else it has to do once it goes on
 }
 
-// line is a bucket's copy, and where its renewals stand.
-type line struct {
-	g      *gateway
-	key    int
-	bucket *bucket.Bucket
-
-	due     int64 // when it is looked at next
-	ready   bool  // it is in the loop's queue
-	flying  bool  // a call carries its renewal
-	answers int   // so far
-	fails   int
-	failing int64 // since when
-	hungry  int   // answers in a row that left requests waiting
-	retryAt int64 // not to be asked for before
-	forced  int64 // to be renewed at this time although nothing presses; 0 for no
-	lost    bool
+// held is a gateway's copy of a bucket.
+type held struct {
+	*agent.Entry
+	g       *gateway
+	answers int // to renewals so far
 }
 
 func newGateway(w *world, place, life int) *gateway {
-	g := &gateway{w: w, place: place, name: fmt.Sprintf("agent-%d/%d", place, life), held: make([]*line, w.sc.keys())}
-	g.loop.g = g
+	g := &gateway{
+		w: w, place: place, name: fmt.Sprintf("agent-%d/%d", place, life),
+		registry: agent.NewRegistry(2 * w.sc.keys()), buckets: make([]*held, w.sc.keys()),
+		skew: minute, // so that no clock shows a time before zero
+	}
+	g.registry.Adopt(w.rules)
+	g.registry.Fleet(int64(cmp.Or(w.sc.Counted, w.sc.Agents)))
+	g.renewals = renewal.New(renewal.Config{
+		Registry: g.registry, Owner: g, Timeout: renewTimeout, Idle: forever, Chance: w.network.Float64,
+	})
+	g.renewals.Declare(0, noLoss)
 	f := &w.sc.Faults
-	g.skew = minute // so that no clock shows a time before zero
 	if f.Skew != nil {
 		g.skew += f.Skew(place)
 	}
@@ -74,11 +85,11 @@ func newGateway(w *world, place, life int) *gateway {
 	return g
 }
 
+// forever is longer than any run.
+const forever = 365 * 24 * time.Hour
+
 // clock is the gateway's own: monotonic, and of no known beginning.
 func (g *gateway) clock() int64 { return g.w.now + g.skew }
-
-// at turns a time of the gateway's clock into virtual time.
-func (g *gateway) at(t int64) int64 { return t - g.skew }
 
 func (g *gateway) paused() bool {
 	for _, p := range g.pauses {
@@ -106,9 +117,9 @@ func (g *gateway) resume() {
 	if g.gone {
 		return
 	}
-	queue, late := g.queue, g.late
-	g.queue, g.late = nil, nil
-	for _, r := range queue {
+	arrivals, late := g.arrivals, g.late
+	g.arrivals, g.late = nil, nil
+	for _, r := range arrivals {
 		r.at = g.w.now
 		g.arrive(r)
 	}
@@ -117,13 +128,27 @@ func (g *gateway) resume() {
 	}
 }
 
-func (g *gateway) line(key int) *line {
-	l := g.held[key]
-	if l == nil {
-		l = &line{g: g, key: key, bucket: bucket.Of(&g.w.sc.Limit), due: bucket.Never}
-		g.held[key] = l
+func (g *gateway) bucket(key int) *held {
+	if c := g.buckets[key]; c != nil {
+		return c
 	}
-	return l
+	set := g.registry.Find("")
+	e, err := g.registry.Touch(set, &set.List, 0, []limit.Attribute{{Name: keyed, Value: strconv.Itoa(key)}}, g.clock())
+	if err != nil {
+		panic(err) // there is room for all keys
+	}
+	c := &held{Entry: e, g: g}
+	g.buckets[key] = c
+	return c
+}
+
+// keyOf returns which key a bucket is of.
+func keyOf(e *agent.Entry) int {
+	key, err := strconv.Atoi(e.Values()[0])
+	if err != nil {
+		panic(err) // gateway.bucket wrote it
+	}
+	return key
 }
 
 // arrive decides a request.
@@ -133,73 +158,84 @@ func (g *gateway) arrive(r request) {
 		return
 	}
 	if g.paused() {
-		if len(g.queue) < backlog {
-			g.queue = append(g.queue, r)
+		if len(g.arrivals) < backlog {
+			g.arrivals = append(g.arrivals, r)
 		}
 		return
 	}
 	w.m.arrival(g.place, r)
-	l := g.line(r.key)
-	if l.bucket.Take(r.units) {
-		l.admit(r)
+	c := g.bucket(r.key)
+	if c.Take(r.units) && c.InTime(r.units, g.clock) {
+		c.admit(r)
 		return
 	}
-	switch v := l.bucket.Ask(g.clock(), r.units, g.loop.lost || l.lost, w.sc.queues()); v.Outcome {
-	case bucket.Admitted:
-		l.admit(r)
-	case bucket.Wait:
-		l.wait(r)
+	lost := g.renewals.Lost() || c.Lost()
+	if r.units == 1 && !lost && !w.sc.queues() {
+		if _, shut := c.Shut(g.clock()); shut {
+			return
+		}
 	}
-	l.plan()
+	v := c.Ask(g.clock(), r.units, lost, w.sc.queues())
+	if v.Attend {
+		g.attend(c.Entry)
+	}
+	switch v.Outcome {
+	case bucket.Admitted:
+		c.admit(r)
+	case bucket.Wait:
+		c.wait(r)
+	}
 }
 
 // admit has a request begin, and end if it has a slot.
-func (l *line) admit(r request) {
-	l.g.w.m.admit(l.g.place, r)
+func (c *held) admit(r request) {
+	g := c.g
+	g.w.m.admit(g.place, r)
 	if r.lasts == 0 {
 		return
 	}
-	l.g.w.after(r.lasts, func() {
-		l.g.w.m.finish(r)
-		l.g.run(func() {
-			serve(l.bucket.Finish(r.units))
-			l.bucket.Surplus()
-			l.plan()
+	g.w.after(r.lasts, func() {
+		g.w.m.finish(r)
+		g.run(func() {
+			bucket.Serve(c.Finish(r.units))
+			if c.Surplus() {
+				g.attend(c.Entry)
+			}
 		})
 	})
 }
 
 // wait lets a request wait for a renewal's answer or its turn, for as long as pkg/client does
 // for an answer.
-func (l *line) wait(r request) {
-	w := l.g.w
-	before := l.answers
+func (c *held) wait(r request) {
+	w := c.g.w
+	before, done := c.answers, false
 	waiter := &bucket.Waiter{Units: r.units}
-	done := false
 	waiter.Done = func(v bucket.Verdict) {
 		done = true
-		w.m.waited(r, w.now-r.at, before == 0, l.answers-before)
+		w.m.waited(r, w.now-r.at, before == 0, c.answers-before)
 		if v.Outcome == bucket.Admitted {
-			l.admit(r)
+			c.admit(r)
 		}
 	}
 	if w.sc.queues() {
-		served, ok := l.bucket.Join(waiter)
-		serve(served)
+		served, ok := c.Join(waiter)
+		bucket.Serve(served)
 		if !ok {
 			return
 		}
-	} else if !l.bucket.Enqueue(waiter) {
+	} else if !c.Enqueue(waiter) {
 		return
 	}
+	c.g.attend(c.Entry)
 	w.after(maxWait, func() {
 		if done {
 			return
 		}
-		served, was := l.bucket.Abandon(waiter, true)
-		serve(served)
+		served, was := c.Abandon(waiter, true)
+		bucket.Serve(served)
 		if was {
-			w.m.waited(r, maxWait, before == 0, l.answers-before)
+			w.m.waited(r, maxWait, before == 0, c.answers-before)
 		}
 	})
 }
@@ -207,30 +243,35 @@ func (l *line) wait(r request) {
 // crash ends the process without a word. What its cells held is lost.
 func (g *gateway) crash() {
 	g.gone = true
-	for _, l := range g.held {
-		if l != nil {
-			g.w.m.lost += l.bucket.State(g.clock()).Tokens
+	for _, c := range g.buckets {
+		if c != nil {
+			g.w.m.lost += c.State(g.clock()).Tokens
 		}
 	}
 }
 
 // leave ends the process in order: it gives its leases back.
 func (g *gateway) leave() {
-	g.loop.leaving = true
-	for _, l := range g.held {
-		if l == nil {
-			continue
-		}
-		serve(l.bucket.Dismiss())
-		if !l.flying {
-			l.push()
+	g.leaving = true
+	for _, c := range g.buckets {
+		if c != nil {
+			bucket.Serve(c.Dismiss())
 		}
 	}
-	g.loop.rouse()
+	g.giveUp()
 }
 
-func serve(waiters []*bucket.Waiter) {
-	for _, waiter := range waiters {
-		waiter.Done(waiter.Verdict())
+// giveUp gives the leases back, once no call is under way.
+func (g *gateway) giveUp() {
+	if !g.leaving || g.renewals.Flying() > 0 {
+		return
 	}
+	var leased []*agent.Entry
+	for _, c := range g.buckets {
+		if c != nil && (c.State(g.clock()).Live || c.Untold()) {
+			leased = append(leased, c.Entry)
+		}
+	}
+	g.leaving = false
+	g.renewals.GiveUp(leased)
 }

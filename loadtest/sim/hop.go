@@ -2,9 +2,9 @@ package sim
 
 import "math/rand/v2"
 
-// hop is one ideal limiter that every request asks over the network. Where one request is a part of what ten
-// seconds admit, or a slot that is given back is missed until somebody hears of it, that messages take their time
-// is an error by itself: hop tells how large that is.
+// hop is one ideal limiter that every request asks over the network. That messages take their time is an error by
+// itself where one request is a part of what ten seconds admit. So it is where a slot is free before anybody hears of
+// it. hop tells how large that error is.
 type hop struct {
 	w          *world
 	limiters   []any // by key, as measure has the ideal ones

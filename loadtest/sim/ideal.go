@@ -7,15 +7,14 @@ import (
 	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
-// ideal is one central limiter that every request asks without delay: what leasing
-// is compared with. Each is written down as a textbook has it, and shares no line
-// with the product.
+// ideal is one central limiter that every request asks without delay, which leasing is compared with. Each is written
+// as in a textbook, and shares no line with the product.
 type ideal interface {
 	// take reports whether n units are admitted at now, in Unix microseconds.
 	take(now, n int64) bool
 }
 
-// queueing is one in which requests wait their turn.
+// queueing is an ideal limiter in which requests wait their turn.
 type queueing interface {
 	// begins returns when a request of one unit that comes at now is let through, and false
 	// where the queue is full. It keeps its slot, if it has one, for lasts.
@@ -62,8 +61,8 @@ func (b *tokenBucket) take(now, n int64) bool {
 	return true
 }
 
-// leakyBucket knows when the next unit would be due were they evenly spaced, and
-// tolerates what comes less than a burst early.
+// leakyBucket knows when the next unit would be due if units were evenly spaced. It tolerates units that come less than
+// a burst early.
 type leakyBucket struct{ gap, burst, due float64 }
 
 func (b *leakyBucket) take(now, n int64) bool {
@@ -90,7 +89,7 @@ func (q *pacedQueue) begins(now, _ int64) (int64, bool) {
 	return int64(math.Ceil(at)), true
 }
 
-// slots is one counter of what is in flight, and a queue before it, first come first served.
+// slots is one counter of requests in flight, with a queue before it, first come first served.
 type slots struct {
 	free    []int64 // when each slot is free
 	places  int64
@@ -137,8 +136,7 @@ func (f *fixedWindow) take(now, n int64) bool {
 	return true
 }
 
-// slidingWindow counts in windows and weighs the one before by what of it is still
-// within one window's length.
+// slidingWindow counts in windows. It weighs the one before by the part of it that is still within one window's length.
 type slidingWindow struct {
 	rate              limit.Rate
 	begin, end        int64

@@ -1,183 +1,75 @@
 package sim
 
 import (
+	"errors"
+	"slices"
+
+	"github.com/f4ee788f/quota/internal/core/agent"
 	"github.com/f4ee788f/quota/internal/core/bucket"
 	"github.com/f4ee788f/quota/internal/core/lease"
+	"github.com/f4ee788f/quota/internal/core/renewal"
 )
 
-// What internal/core/session's loop does with calls, with its figures.
+// What internal/core/session does around renewals, over the simulated network.
+
 const (
-	maxCalls     = 8
-	maxBatch     = 4096
-	maxProbe     = 256
-	minGather    = 1 * millisecond
-	maxGather    = 100 * millisecond
-	lostAfter    = 400 * millisecond
-	firstRetry   = 20 * millisecond
-	lastRetry    = second
-	firstHunger  = millisecond
-	lastHunger   = 200 * millisecond
-	renewTimeout = 2 * second
-	minPatience  = 250 * millisecond
-	// waking is how long a loop takes to notice that it is wanted.
-	waking = 100
+	// noticed is how long servers take to notice that the store forgot: they look this often.
+	noticed = 250 * millisecond
+	// noLoss is what a server says of a store that lost nothing.
+	noLoss = 1
 )
 
-// loop sends a gateway's renewals, many in one call.
-type loop struct {
-	g         *gateway
-	queue     []*line // due
-	roused    int64   // when it looks at the queue next; 0 for not at all
-	flying    int
-	lastSent  int64
-	roundTrip int64
-	fails     int
-	failing   int64 // since when
-	nextTry   int64
-	lost      bool
-	leaving   bool
+// attend has the loop look at a bucket.
+func (g *gateway) attend(e *agent.Entry) {
+	if e.Queue() {
+		g.queue = append(g.queue, e)
+		g.wakeAt(g.w.now + waking)
+	}
 }
 
-// plan makes sure that the bucket is looked at when it is due.
-func (l *line) plan() {
-	due := l.dueAt()
-	if due == bucket.Never {
+// wakeAt has the loop go on at a time, unless it does before.
+func (g *gateway) wakeAt(t int64) {
+	if g.wakes != 0 && g.wakes <= t {
 		return
 	}
-	if due >= l.due {
-		return
-	}
-	l.due = due
-	if due == l.g.w.now {
-		l.look()
-		return
-	}
-	l.g.w.at(due, func() {
-		l.g.run(func() {
-			if l.due == due {
-				l.look()
+	g.wakes = t
+	g.w.at(t, func() {
+		g.run(func() {
+			if g.wakes == t {
+				g.step()
 			}
 		})
 	})
 }
 
-// dueAt is when to look at the bucket next: for a renewal, or while one is under way
-// for requests whose turn comes.
-func (l *line) dueAt() int64 {
-	due := l.bucket.Turn(l.g.clock())
-	if !l.flying && !l.ready {
-		due = min(due, l.renewAt())
+// step is a turn of the loop.
+func (g *gateway) step() {
+	g.wakes = 0
+	now, queue := g.clock(), g.queue
+	g.queue = nil
+	g.renewals.Attend(now, queue)
+	if strain := g.w.sc.Faults.Strain; strain > 0 {
+		g.renewals.Strained(now, float64(strain))
 	}
-	if due == bucket.Never {
-		return due
-	}
-	return max(l.g.at(due), l.g.w.now)
-}
-
-// renewAt is when its renewal is due, by the gateway's clock.
-func (l *line) renewAt() int64 {
-	due := l.bucket.Due(l.g.clock())
-	if due == bucket.Never {
-		return due
-	}
-	if l.forced > 0 {
-		due = min(due, l.forced+l.g.skew)
-	}
-	return max(due, l.retryAt+l.g.skew)
-}
-
-// look does what it is time for, and queues the bucket for the next call if it is due.
-func (l *line) look() {
-	now := l.g.clock()
-	l.due = bucket.Never
-	served, _ := l.bucket.Tick(now, l.g.loop.lost || l.lost)
-	serve(served)
-	if l.flying || l.ready || l.renewAt() > now {
-		l.plan()
-		return
-	}
-	l.push()
-}
-
-func (l *line) push() {
-	l.ready = true
-	l.g.loop.queue = append(l.g.loop.queue, l)
-	l.g.loop.rouse()
-}
-
-// rouse has the loop look at its queue soon.
-func (p *loop) rouse() { p.rouseAt(p.g.w.now + waking) }
-
-func (p *loop) rouseAt(t int64) {
-	if p.roused != 0 && p.roused <= t {
-		return
-	}
-	p.roused = t
-	p.g.w.at(t, func() {
-		p.g.run(func() {
-			if p.roused == t {
-				p.roused = 0
-				p.step()
-			}
-		})
-	})
-}
-
-// step sends what is due, as Loop.renewDue of internal/core/session does.
-func (p *loop) step() {
-	now := p.g.w.now
-	for len(p.queue) > 0 || p.lost {
-		most := maxBatch
-		switch {
-		case p.flying >= maxCalls, p.lost && p.flying > 0:
-			return // an answer rouses the loop
-		case now < p.nextTry:
-			p.rouseAt(p.nextTry)
-			return
-		case p.lost:
-			most = maxProbe
-		case p.flying > 0 && now-p.lastSent < p.gather():
-			p.rouseAt(p.lastSent + p.gather())
-			return
-		}
-		n := min(most, len(p.queue))
-		batch := append([]*line(nil), p.queue[:n]...)
-		p.queue = append(p.queue[:0], p.queue[n:]...)
-		p.send(batch)
+	if next := g.renewals.Step(now); next != bucket.Never {
+		g.wakeAt(max(next-g.skew, g.w.now+1))
 	}
 }
 
-func (p *loop) gather() int64 { return min(max(minGather, p.roundTrip), maxGather) }
+var errUnanswered = errors.New("sim: the call was not answered")
 
-// patience is how long a call may take: several times as long as calls took of late.
-func (p *loop) patience() int64 {
-	if p.roundTrip == 0 {
-		return renewTimeout
-	}
-	return min(max(8*p.roundTrip, minPatience), renewTimeout)
-}
-
-// send makes one call: its request and its answer may each be lost, or come twice.
-func (p *loop) send(batch []*line) {
-	g, w := p.g, p.g.w
-	sent, now := w.now, g.clock()
-	renewals := make([]lease.Renewal, len(batch))
-	for i, l := range batch {
-		l.ready, l.flying, l.forced = false, true, 0
-		l.bucket.Expire(now, p.lost || l.lost)
-		renewals[i] = l.bucket.RenewStrained(now, p.leaving || l.bucket.Unused(), w.sc.Faults.Strain)
-		renewals[i].Travels(p.roundTrip / 2)
-	}
+// Send makes one call: its request and its answer may each be lost, or come twice.
+func (g *gateway) Send(c *renewal.Call) {
+	w := g.w
+	sent, renewals := w.now, slices.Clone(c.Renewals)
 	w.m.calls++
-	w.m.renew(len(batch))
-	p.flying++
-	p.lastSent = sent
+	w.m.renew(len(renewals))
 	over := false
 	end := func(answers []lease.Answer) {
 		g.run(func() {
 			if !over {
 				over = true
-				p.ended(batch, answers, w.now-sent)
+				g.ended(c, w.now-sent, answers)
 			}
 		})
 	}
@@ -187,7 +79,7 @@ func (p *loop) send(batch []*line) {
 		w.after(millisecond, func() { end(nil) })
 		return
 	}
-	w.after(p.patience(), func() { end(nil) })
+	w.after(c.Patience.Microseconds(), func() { end(nil) })
 	copies := 1
 	if chance(w.network, f.Duplicate) {
 		copies = 2
@@ -197,9 +89,9 @@ func (p *loop) send(batch []*line) {
 			continue
 		}
 		w.after(w.latency(), func() {
-			answers := make([]lease.Answer, len(batch))
-			for i, l := range batch {
-				answers[i] = w.store.renew(bucketID{l.key, g.place}, g.name, renewals[i])
+			answers := make([]lease.Answer, len(renewals))
+			for i, e := range c.Entries {
+				answers[i] = w.store.renew(bucketID{keyOf(e), g.place}, g.name, renewals[i])
 			}
 			if ok, _ := f.reachable(g.place, w.now); !ok || chance(w.network, f.Loss) {
 				return
@@ -210,78 +102,49 @@ func (p *loop) send(batch []*line) {
 }
 
 // ended puts the answers to use; nil where the call failed.
-func (p *loop) ended(batch []*line, answers []lease.Answer, took int64) {
-	p.flying--
-	p.roundTrip += (took - p.roundTrip) / 4
-	p.contact(answers != nil)
-	for i, l := range batch {
-		l.flying = false
-		if answers == nil || answers[i].Err != nil {
-			l.unanswered()
-			continue
-		}
-		l.answers++
-		l.fails, l.retryAt, l.lost = 0, 0, false
-		served := l.bucket.Apply(p.g.clock(), answers[i].Grant)
-		serve(served)
-		if len(served) > 0 || !l.bucket.Pressed() {
-			l.hungry = 0
-		} else {
-			l.hungry++
-			l.retryAt = p.g.w.now + p.g.retryIn(l.hungry, firstHunger, lastHunger)
-		}
-		if p.leaving && l.bucket.State(p.g.clock()).Live {
-			l.push()
-			continue
-		}
-		l.plan()
+func (g *gateway) ended(c *renewal.Call, took int64, answers []lease.Answer) {
+	if answers == nil {
+		g.renewals.Failed(g.clock(), c, took, errUnanswered)
+	} else {
+		g.renewals.Answered(g.clock(), c, took, func(i int) lease.Answer { return answers[i] })
 	}
-	p.rouse()
+	g.giveUp()
+	g.step()
 }
 
-// contact keeps count of calls that fail, and says when the server is lost.
-func (p *loop) contact(ok bool) {
-	now := p.g.w.now
-	if ok {
-		p.fails, p.nextTry, p.lost = 0, 0, false
+// Granted counts an answer that brought a lease.
+func (g *gateway) Granted(e *agent.Entry, _ *bucket.Answered, _ *lease.Grant) {
+	g.buckets[keyOf(e)].answers++
+}
+
+// Refused stops the run: the store refuses what the product sends.
+func (g *gateway) Refused(e *agent.Entry, why error) { panic(why) }
+
+// Questions asks for no tenants: there are none.
+func (g *gateway) Questions(int64) ([]*agent.Tenant, int64) { return nil, bucket.Never }
+
+// Contact changes nothing: decisions ask the renewals.
+func (g *gateway) Contact(bool, error) {}
+
+// Exceeded is not counted: the bound is held against what was admitted (bound.go).
+func (g *gateway) Exceeded(*agent.Entry, renewal.Excess) {}
+
+// Drop keeps the bucket: runs are short.
+func (g *gateway) Drop(*agent.Entry) bool { return false }
+
+// tell has servers tell every agent that the store lost leases; those that cannot be reached, when they follow changes
+// again.
+func (w *world) tell(lost int64) {
+	for _, g := range w.gateways {
+		w.after(w.latency(), func() { g.run(func() { g.hear(lost) }) })
+	}
+}
+
+func (g *gateway) hear(lost int64) {
+	if ok, _ := g.w.sc.Faults.reachable(g.place, g.w.now); !ok {
+		g.w.after(second, func() { g.run(func() { g.hear(lost) }) })
 		return
 	}
-	if p.fails == 0 {
-		p.failing = now
-	}
-	p.fails++
-	p.nextTry = now + p.g.retryIn(p.fails, firstRetry, lastRetry)
-	if now-p.failing < lostAfter || p.lost {
-		return
-	}
-	p.lost = true
-	for _, l := range p.g.held {
-		if l != nil && l.bucket.Urgent() {
-			serve(l.bucket.Fail(p.g.clock()))
-		}
-	}
-}
-
-// unanswered notes that a renewal had no answer, and asks again later.
-func (l *line) unanswered() {
-	now := l.g.w.now
-	if l.fails == 0 {
-		l.failing = now
-	}
-	l.fails++
-	l.retryAt = now + l.g.retryIn(l.fails, firstRetry, lastRetry)
-	if now-l.failing >= lostAfter || l.g.loop.lost {
-		l.lost = true
-		serve(l.bucket.Fail(l.g.clock()))
-	}
-	if l.g.loop.leaving {
-		return // its lease ends by itself
-	}
-	l.plan()
-}
-
-// retryIn is how long to wait after so many failures, with jitter.
-func (g *gateway) retryIn(fails int, first, last int64) int64 {
-	d := min(first<<min(fails-1, 16), last)
-	return d/2 + g.w.network.Int64N(d/2+1)
+	g.renewals.Declare(g.clock(), noLoss+lost)
+	g.wakeAt(g.w.now + waking)
 }

@@ -3,6 +3,8 @@ package sim
 import (
 	"math"
 	"slices"
+
+	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
 const (
@@ -14,8 +16,7 @@ const (
 	samples  = 180 // points of a chart
 )
 
-// Result is what a scenario came to. Requests may cost several units: all counts
-// but those of requests are in units.
+// Result is the result of a scenario. Requests may cost several units: all counts but those of requests are in units.
 type Result struct {
 	Scenario *Scenario
 
@@ -24,8 +25,8 @@ type Result struct {
 	Admitted int64
 	Ideal    int64
 
-	// ErrorPct is 100 × (admitted − ideal) ÷ ideal over the run, WorstPct the
-	// largest in size over any 10 s after the first two seconds, or over any window.
+	// ErrorPct is 100 × (admitted − ideal) ÷ ideal over the run. WorstPct is the largest in size over any 10 s after
+	// the first two seconds, or over any window.
 	ErrorPct, WorstPct float64
 	// CamePct is WorstPct of the requests that came in those 10 s, whenever they were admitted;
 	// BeyondPct only of the 10 s that differ by more than the largest request.
@@ -46,6 +47,7 @@ type Result struct {
 	RenewedPct, CalledPct float64
 
 	WaitedPct float64 // requests that waited, of a hundred
+	AgainPct  float64 // likewise, after their agent's first answer for their bucket
 	WaitP99   int64   // of all requests, those that did not wait included; microseconds
 	EdgeP99   int64   // likewise, of those within 0.1 s after a window's edge
 	ColdTrips int     // most answers that a request of a bucket without a lease waited for
@@ -53,8 +55,10 @@ type Result struct {
 	SpreadPct float64 // between the agents that admitted most and least, of the mean
 	Tenfold   float64 // what the first agent admitted ÷ the mean of the others
 	Recovered int64   // after Faults.Healed, until no 10 s is off by more than 1 %; microseconds; -1 for never
-	Forgotten int64   // tokens out when the store forgot their buckets
-	Lost      int64   // tokens in the cells of agents that crashed
+	// AwayPct is the error from Faults.Began until Faults.Healed, AfterPct that of the 10 s from a second after it.
+	AwayPct, AfterPct float64
+	Forgotten         int64 // tokens out when the store forgot their buckets
+	Lost              int64 // tokens in the cells of agents that crashed
 
 	Series []Sample
 }
@@ -90,6 +94,7 @@ type measure struct {
 	nearEdge           int64 // requests
 	atEdge             int64 // units of requests within a round trip of a window's end, either way
 	coldTrips          int
+	again              int64 // requests that waited after their agent's first answer for their bucket
 	lost               int64
 }
 
@@ -171,6 +176,8 @@ func (m *measure) waited(r request, d int64, cold bool, answers int) {
 	}
 	if cold {
 		m.coldTrips = max(m.coldTrips, answers)
+	} else {
+		m.again++
 	}
 }
 
@@ -186,8 +193,8 @@ func (m *measure) isNear(t int64) bool {
 	return since < near && begin > m.w.epoch
 }
 
-// isAtEdge reports whether a message that is sent now may arrive in another window, or would have been sent in another
-// had it just arrived.
+// isAtEdge reports whether a message sent now may arrive in another window. It also reports whether one that arrives
+// now may have been sent in another.
 func (m *measure) isAtEdge() bool {
 	if !m.w.sc.Limit.Algorithm.Windowed() {
 		return false
@@ -216,6 +223,7 @@ func (m *measure) result() Result {
 	r.RenewedPct = 100 * float64(m.renewals) / requests
 	r.CalledPct = 100 * float64(m.calls) / requests
 	r.WaitedPct = 100 * float64(len(m.waits)) / requests
+	r.AgainPct = 100 * float64(m.again) / requests
 	r.WaitP99 = p99(m.waits, m.requests)
 	r.EdgeP99 = p99(m.edgeWaits, m.nearEdge)
 	r.WorstPct, r.CamePct, r.BeyondPct = m.worst(m.when, 0), m.worst(m.came, 0), m.worst(m.came, m.largest)
@@ -226,6 +234,10 @@ func (m *measure) result() Result {
 	r.WindowApart = m.windowApart()
 	r.SpreadPct, r.Tenfold = m.fairness()
 	r.Recovered = m.recovered()
+	if f := &m.w.sc.Faults; f.Healed > 0 {
+		r.AwayPct = m.between(f.Began, f.Healed)
+		r.AfterPct = m.between(f.Healed+second, f.Healed+11*second)
+	}
 	for _, b := range m.bounds {
 		r.OverBound += b.over
 		r.Over = math.Max(r.Over, b.most)
@@ -244,7 +256,7 @@ func pct(got, want int64) float64 {
 	return 100 * float64(got-want) / float64(want)
 }
 
-// p99 is the 99th percentile of n values, of which those not given are zero.
+// p99 is the 99th percentile of n values; values that are not given are zero.
 func p99(given []int64, n int64) int64 {
 	slices.Sort(given)
 	above := n / 100 // so many may be larger
@@ -254,9 +266,9 @@ func p99(given []int64, n int64) int64 {
 	return given[int64(len(given))-1-above]
 }
 
-// worst is the largest error over any 10 s after the first two seconds; of a
-// windowed limit over any whole window, because when in its window a unit is
-// admitted is not what it promises. Where the two differ by no more than within units it is none.
+// worst is the largest error over any 10 s after the first two seconds. Of a windowed limit it is over any whole
+// window, because no limit promises when in its window a unit is admitted. A difference of no more than within units
+// counts as none.
 func (m *measure) worst(c course, within int64) float64 {
 	var worst float64
 	take := func(p float64, apart int64) {
@@ -272,7 +284,7 @@ func (m *measure) worst(c course, within int64) float64 {
 	return worst
 }
 
-// windowApart is the most units by which what any whole window admitted differs.
+// windowApart is the largest difference of any whole window, in units.
 func (m *measure) windowApart() (most int64) {
 	m.eachWindow(m.when, func(got, want int64) { most = max(most, got-want, want-got) })
 	return most
@@ -295,9 +307,9 @@ func (m *measure) eachWindow(c course, f func(got, want int64)) {
 	}
 }
 
-// eachStretch calls f with the error of every 10 s that begins at from or later, in percent and in units. Where
-// the ideal limiter admits next to nothing, a unit that is a moment late would be
-// any error: less than a second's worth of the rate counts as that.
+// eachStretch calls f with the error of every 10 s that begins at from or later, in percent and in units. The
+// percentage is of a second's worth of the rate at least. Where the ideal limiter admits next to nothing, one late unit
+// would be any error otherwise.
 func (m *measure) eachStretch(c course, from int64, f func(begin int64, pct float64, apart int64)) {
 	const span = int(stretch / bin)
 	least := 1.0
@@ -333,6 +345,11 @@ func (m *measure) recovered() int64 {
 	}
 	var after, last int64
 	m.eachStretch(m.when, healed, func(begin int64, p float64, _ int64) {
+		if l := &m.w.sc.Limit; l.Algorithm == limit.FixedWindow {
+			if edge, _ := windowAt(l.Rate, m.w.epoch+begin); m.w.epoch+begin-edge >= bin {
+				return // no limit promises when in its window a unit is admitted
+			}
+		}
 		last = begin - healed
 		if math.Abs(p) > 1 {
 			after = begin - healed + bin
@@ -342,6 +359,16 @@ func (m *measure) recovered() int64 {
 		return -1
 	}
 	return after
+}
+
+// between is the error of the requests that came between two times.
+func (m *measure) between(from, to int64) float64 {
+	var got, want int64
+	for i := from / bin; i < min(to, m.w.sc.Duration)/bin; i++ {
+		got += m.came.got[i]
+		want += m.came.want[i]
+	}
+	return pct(got, want)
 }
 
 // fairness compares what the agents admitted.

@@ -34,8 +34,8 @@ func (r *Result) Broken() []Broken {
 
 var neverOver = Promise{"admissions above the bound", func(r *Result) float64 { return float64(r.OverBound) }, 0}
 
-// wrong is an error over the run and in every 10 s or window, of what was admitted in it and of the
-// requests that came in it.
+// wrong bounds the error over the run and in every 10 s or window. It counts the units admitted in it, and the requests
+// that came in it.
 func wrong(most float64) []Promise {
 	return []Promise{
 		{"error over the run, %", func(r *Result) float64 { return math.Abs(r.ErrorPct) }, most},
@@ -44,8 +44,8 @@ func wrong(most float64) []Promise {
 	}
 }
 
-// wrongLarge is wrong for requests of which one is more than that of 10 s: of those that came in them, one
-// request may be decided otherwise.
+// wrongLarge is wrong for large requests: one request alone is more than the allowed error of 10 s. Of the requests
+// that came in 10 s, one may be decided otherwise.
 func wrongLarge(most float64) []Promise {
 	return []Promise{
 		wrong(most)[0],
@@ -59,7 +59,15 @@ var dense = []Promise{
 	{"renewals, % of decisions", func(r *Result) float64 { return r.RenewedPct }, 0.5},
 }
 
-// sparing is for a server that is asked for too much: what it spares holders to ask is what it does it for.
+// sparse is for buckets that are asked for far less than their limit: requests find tokens, for few renewals.
+func sparse(again, renewals float64) []Promise {
+	return []Promise{
+		{"requests that wait after the first answer, %", func(r *Result) float64 { return r.AgainPct }, again},
+		{"renewals, % of decisions", func(r *Result) float64 { return r.RenewedPct }, renewals},
+	}
+}
+
+// sparing is for a server that is asked for too much: it must save renewals, which is its purpose.
 var sparing = Promise{"renewals, % of decisions", func(r *Result) float64 { return r.RenewedPct }, 1}
 
 // apart is for small limits and quotas: units more or less than the ideal limiter.
@@ -67,8 +75,8 @@ func apart(units float64) Promise {
 	return Promise{"units apart", func(r *Result) float64 { return math.Abs(float64(r.Admitted - r.Ideal)) }, units}
 }
 
-// exactly is for quotas: every whole window admits what the ideal limiter does, to the unit, and the run too, but for
-// requests within a round trip of an edge, of which the limiter's clock says into which window they fall.
+// exactly is for quotas: the run and every whole window admit what the ideal limiter does, to the unit. Requests
+// within a round trip of an edge do not count: the limiter's clock says into which window they fall.
 var exactly = []Promise{
 	{"units apart in a window", func(r *Result) float64 { return float64(r.WindowApart) }, 0},
 	{"units apart beyond those at edges", func(r *Result) float64 {
@@ -87,11 +95,12 @@ var fair = Promise{"spread of the agents' shares, %", func(r *Result) float64 { 
 // tenfold is for a first agent with ten times the demand of the others.
 var tenfold = Promise{"off ten times the others' share, %", func(r *Result) float64 { return math.Abs(r.Tenfold-10) * 10 }, 5}
 
-var noEdge = Promise{"p99 wait at an edge, ms", func(r *Result) float64 { return float64(r.EdgeP99) / 1000 }, 0}
+// noEdge lets requests at an edge wait for two round trips: until the next window has begun by any clock, and for an answer.
+var noEdge = Promise{"p99 wait at an edge, ms", func(r *Result) float64 { return float64(r.EdgeP99) / 1000 }, 4}
 
 var oneTrip = Promise{"round trips of a cold key", func(r *Result) float64 { return float64(r.ColdTrips) }, 1}
 
-// recovers says how many seconds after healing at the latest every 10 s is right within 1 %.
+// recovers bounds the seconds after healing until every 10 s is right within 1 %.
 func recovers(seconds float64) Promise {
 	return Promise{"seconds until right within 1 %", func(r *Result) float64 {
 		if r.Recovered < 0 {
@@ -99,4 +108,12 @@ func recovers(seconds float64) Promise {
 		}
 		return float64(r.Recovered) / float64(second)
 	}, seconds}
+}
+
+// lives bounds the requests that are denied in an outage although no limit is exceeded, and those a second after it.
+func lives(away, after float64) []Promise {
+	return []Promise{
+		{"denied in the outage, %", func(r *Result) float64 { return -r.AwayPct }, away},
+		{"denied in the 10 s from a second after it, %", func(r *Result) float64 { return -r.AfterPct }, after},
+	}
 }

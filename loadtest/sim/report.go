@@ -53,8 +53,8 @@ func Summarize(results []Result) Summary {
 	return s
 }
 
-// promisedError is the error that the scenario is held to in every 10 s, 0 for none, and whether it is held to
-// it by when units were admitted, too.
+// promisedError is the error allowed to the scenario in every 10 s, 0 for none. when says whether that counts by when
+// units were admitted, too.
 func (r *Result) promisedError() (most float64, when bool) {
 	for _, p := range r.Scenario.Promises {
 		switch p.What {
@@ -147,7 +147,7 @@ func Table(section string, results []Result) string {
 	return b.String()
 }
 
-// slug is a name as a file has it.
+// slug is a name for a file.
 func slug(name string) string {
 	name = strings.NewReplacer("×", "x", "%", "pct", "/", " per ", ".", "_").Replace(name)
 	return strings.Join(strings.FieldsFunc(strings.ToLower(name), func(r rune) bool {
@@ -162,8 +162,8 @@ const (
 	boundPage  = "docs/error-bound.md"
 )
 
-// Files are what a run makes, by name below root: the report with its tables anew, a chart for each scenario, and
-// the page of the docs with its summary anew.
+// Files are the files that a run makes, by name below root. They are the report and the page of the docs with new
+// tables, and a chart for each scenario.
 func Files(root string, results []Result) (map[string][]byte, error) {
 	report, err := os.ReadFile(filepath.Join(root, reportPage))
 	if err != nil {
@@ -280,7 +280,7 @@ func Write(root string, files map[string][]byte) error {
 	return nil
 }
 
-// Differ returns what below root is not as files have it.
+// Differ returns the files below root that differ from files.
 func Differ(root string, files map[string][]byte) []string {
 	var out []string
 	for name, text := range files {
@@ -291,7 +291,7 @@ func Differ(root string, files map[string][]byte) []string {
 	return append(out, strays(root, files)...)
 }
 
-// strays are charts that no scenario has made.
+// strays are charts of no scenario.
 func strays(root string, files map[string][]byte) []string {
 	entries, err := os.ReadDir(filepath.Join(root, reportDir))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -40,6 +40,8 @@ type Scenario struct {
 	Hop bool // print what one limiter asked over the network comes to
 	// Steady and Dense say which of the last line's figures it counts for.
 	Steady bool
+	// Counted is as how many agents the server counts them, to share credit; 0 for all: a control.
+	Counted int
 	// Unguarded gives each agent a bucket of its own, so that nothing is summed: a
 	// control, which has to break the bound.
 	Unguarded bool
@@ -58,6 +60,7 @@ type Faults struct {
 	Pauses          func(agent int) []Span
 	Churn           Churn
 	Crashes         []Crash
+	Began           int64 // when what Healed ends began
 	Healed          int64 // when all is well again, for measuring recovery; 0 for never
 }
 
@@ -77,6 +80,7 @@ type Cut struct {
 type Forget struct {
 	At   int64
 	Keys func(key int) bool
+	Anew bool // it is another store, which knows that it began then, and not of what was before
 }
 
 // Churn has every so often one agent leave and a new one take its place, in turn.
@@ -108,4 +112,18 @@ func (f *Faults) reachable(agent int, now int64) (ok, refused bool) {
 		}
 	}
 	return true, false
+}
+
+// keyed is the attribute that tells the limit's buckets apart.
+const keyed = "user"
+
+// rules are a policy of the limit alone.
+func (sc *Scenario) rules() *limit.Rules {
+	l := sc.Limit
+	l.By = []string{keyed}
+	rules, err := limit.CompilePolicy(&limit.Policy{Version: 1, Limits: []limit.Limit{l}})
+	if err != nil {
+		panic(err) // scenarios are ours
+	}
+	return rules
 }

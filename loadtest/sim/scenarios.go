@@ -12,7 +12,7 @@ import (
 
 // Sections of the report, in their order.
 var sections = []string{
-	"Steady demand", "Dense buckets", "Uneven and changing demand", "Small limits", "Windows and quotas",
+	"Steady demand", "Dense buckets", "Far below the limit", "Uneven and changing demand", "Small limits", "Windows and quotas",
 	"Sliding windows and logs", "Leaky buckets and slots",
 	"Strict limits and large requests", "Agents that come, go and stand still", "Network", "Outages", "Store and clocks",
 }
@@ -27,8 +27,10 @@ func Scenarios() []Scenario {
 	return all
 }
 
-// missed are the scenarios that do not keep a promise, and why: none.
-var missed = map[string]string{}
+// missed are the scenarios that do not keep a promise, and why.
+var missed = map[string]string{
+	"strict, 10 agents, a burst of 100, 1.1 ×": "what trickles while a renewal is under way is nobody's",
+}
 
 func bucketLimit(units int64, per time.Duration, burst int64) limit.Limit {
 	return limit.Limit{
@@ -46,7 +48,7 @@ func windowLimit(units int64, per time.Duration) limit.Limit {
 // ordinary is the limit of most scenarios: over a hundred agents, a hundred a second on each.
 var ordinary = bucketLimit(10_000, time.Second, 20_000)
 
-// of is a scenario with so many times the limit's rate as demand, evenly spread.
+// of is a scenario with a demand of factor times the limit's rate, evenly spread.
 func of(section, name string, agents int, l limit.Limit, factor float64) Scenario {
 	rate := float64(l.Rate.Units) / l.Rate.Per.Seconds()
 	return Scenario{
@@ -151,11 +153,41 @@ func changingDemand() []Scenario {
 	cold.Demand = even(1_000, 20) // of all keys together
 	cold.Key = anyOf(500)
 	cold.Promises = append(wrong(1), oneTrip)
-	return append(out, burst, equal, ten, cold)
+	out = append(out, burst, equal, ten, cold)
+	for _, tokens := range []int64{100, 1_000} {
+		out = append(out, at([]float64{0.9, 3}, func(f float64) Scenario {
+			sc := of(section, fmt.Sprintf("moves to another of 10 agents every 2 s, a burst of %d", tokens), 10, bucketLimit(1_000, time.Second, tokens), f)
+			sc.Varies = true
+			sc.Demand = func(a int, now int64) float64 {
+				if int(now/(2*second))%10 == a {
+					return 1_000 * f
+				}
+				return 0
+			}
+			return sc
+		})...)
+	}
+	return append(out, farBelow()...)
 }
 
-// beside has one half of the agents ask steadily for a part of the rate, so that their leases grow to minutes, and the
-// others, from 100 s on, for three times the rate.
+// farBelow are buckets that are asked for far less than their limit.
+func farBelow() []Scenario {
+	below := func(name string, agents, keys int, l limit.Limit, each float64, duration int64, promises ...Promise) Scenario {
+		sc := of("Far below the limit", name, agents, l, 0)
+		sc.Name, sc.Keys, sc.Key, sc.Duration = name, keys, anyOf(keys), duration
+		sc.Demand = even(each*float64(keys*agents), agents)
+		sc.Promises = append(wrong(1)[:1], promises...)
+		return sc
+	}
+	return []Scenario{
+		below("500 keys of 100/s, 0.2/s on each of 10 agents", 10, 500, bucketLimit(100, time.Second, 200), 0.2, 10*minute, sparse(0.5, 3)...),
+		below("100 keys of 1,000 an hour, 10 an hour on each of 10 agents", 10, 100, bucketLimit(1_000, time.Hour, 2_000), 10/3600., 12*hour, sparse(0.5, 15)...),
+		below("200 keys of 100,000/s, 100/s on one agent", 1, 200, bucketLimit(100_000, time.Second, 1_000_000), 100, 20*second, sparse(0.1, 0.3)...),
+	}
+}
+
+// beside has one half of the agents ask steadily for a part of the rate, so that their leases grow to minutes. From
+// 100 s on the others ask for three times the rate.
 func beside(section, name string, agents int, steadily float64) Scenario {
 	sc := of(section, fmt.Sprintf("%d agents, %s", agents, name), agents, ordinary, steadily)
 	sc.Varies, sc.Duration = true, 160*second
@@ -182,13 +214,13 @@ func smallLimits() []Scenario {
 		sc.Duration, sc.Promises = duration, promises
 		return sc
 	}
-	// A token or less a second on each agent, of bursts of two seconds, ten and a minute: a token on each of a hundred agents is a
-	// good part of ten seconds' rate.
+	// A token or less a second on each agent, with bursts of two seconds, ten and a minute. A token on each of a
+	// hundred agents is much of ten seconds' rate.
 	sparse := []Scenario{
 		small("43/s over 100 agents, a burst of 10 s", 100, bucketLimit(43, time.Second, 430), 1.5, 2*minute, wrong(5)...),
 	}
-	// Bursts of which each agent has a good many tokens, of rates of which it has few: terms are long while there is plenty, and
-	// many agents go on apart from each other when it is over.
+	// Each agent has many tokens of the burst, and few of the rate. Terms are long while there is plenty, and when it
+	// ends many agents still go on by themselves.
 	for _, rate := range []int64{30, 500} {
 		sparse = append(sparse, small(fmt.Sprintf("%d/s over 100 agents, a burst of two minutes", rate), 100, bucketLimit(rate, time.Second, rate*120), 1.5, 10*minute, wrong(5)...))
 	}
@@ -248,7 +280,7 @@ func slidingWindows() []Scenario {
 		return of(section, "sliding, 10,000 in 10 s over 20 agents", 20, sliding, f)
 	})
 	sliding.Rate.Units = 100
-	// Of many keys, so that how one of them begins is no matter of luck.
+	// There are many keys, so that the start of one of them is no matter of luck.
 	out = append(out, at([]float64{3}, func(f float64) Scenario {
 		sc := of(section, "sliding, 50 keys of 100 in 10 s over 10 agents", 10, sliding, f)
 		sc.Keys, sc.Key = 50, anyOf(50)
@@ -290,6 +322,11 @@ func strictAndLarge() []Scenario {
 	out := at([]float64{3}, func(f float64) Scenario {
 		return of(section, "strict, 100 agents", 100, strict, f)
 	})
+	small := bucketLimit(1_000, time.Second, 100)
+	small.EpsilonPPM, small.Enforcement = 0, limit.Strict
+	out = append(out, at([]float64{0.9, 1.1}, func(f float64) Scenario {
+		return of(section, "strict, 10 agents, a burst of 100", 10, small, f)
+	})...)
 	moving := changingDemand()[1]
 	moving.Section, moving.Name, moving.Limit = section, "strict, moves every 2 s, 3 ×", strict
 	out = append(out, moving)
@@ -359,7 +396,7 @@ func network() []Scenario {
 	far.Faults.RoundTrip = second
 	far.Promises = nil // printed
 	out = append(out, far)
-	// Leases of a server that is asked for too much last longer: what that costs.
+	// Leases of a server that is asked for too much last longer. These show the cost.
 	for _, l := range []struct {
 		name     string
 		limit    limit.Limit
@@ -370,7 +407,7 @@ func network() []Scenario {
 	}{
 		{"a strained server", ordinary, minute, lease.MaxStrain, 1.1, []Promise{wrong(1)[0], sparing}},
 		{"a strained server, 100/s, a burst of two minutes", bucketLimit(100, time.Second, 12_000), 10 * minute, lease.MaxStrain, 3, wrong(1)[:1]},
-		// What renewals cost is strain of four at the most.
+		// Costly renewals cause a strain of four at most.
 		{"renewals are dear, 400/s, a burst of 1 s", bucketLimit(400, time.Second, 400), 10 * minute, 4, 1.1, wrong(2)[:1]},
 	} {
 		sc := of(section, fmt.Sprintf("%s, %d times", l.name, l.strain), 100, l.limit, l.factor)
@@ -378,33 +415,6 @@ func network() []Scenario {
 		sc.Promises = l.promises // the worst 10 s are printed
 		out = append(out, sc)
 	}
-	return out
-}
-
-func outages() []Scenario {
-	const section = "Outages"
-	var out []Scenario
-	away := func(name string, agents int, l limit.Limit, cut Cut, after int64, factors ...float64) {
-		out = append(out, at(factors, func(f float64) Scenario {
-			sc := of(section, name, agents, l, f)
-			sc.Duration = cut.To + after
-			sc.Faults.Cuts, sc.Faults.Healed = []Cut{cut}, cut.To
-			if sc.Promises = []Promise{recovers(20)}; cut.Agents != nil {
-				sc.Promises = nil // printed: what those cut off spent is taken out for a while
-			}
-			return sc
-		})...)
-	}
-	from := func(t, length int64) Span { return Span{t, t + length} }
-	half := func(a int) bool { return a%2 == 0 }
-	away("server away for 30 s", 100, ordinary, Cut{Span: from(15*second, 30*second)}, 40*second, 0.9, 3)
-	away("server silent for 30 s", 100, ordinary, Cut{Span: from(15*second, 30*second), Silent: true}, 40*second, 3)
-	away("server away for 10 min", 20, bucketLimit(2_000, time.Second, 4_000), Cut{Span: from(15*second, 10*minute)}, 40*second, 0.9)
-	away("half of the agents cut off for 30 s", 100, ordinary, Cut{Span: from(15*second, 30*second), Agents: half, Silent: true}, 40*second, 3)
-	held := ordinary
-	held.FallbackHold = time.Minute
-	away("half of the agents cut off for 30 s, shares held for a minute", 100, held, Cut{Span: from(15*second, 30*second), Agents: half, Silent: true}, 40*second, 3)
-	away("10,000 in 10 s, server away for 30 s", 20, windowLimit(10_000, 10*time.Second), Cut{Span: from(15*second, 30*second)}, 55*second, 3)
 	return out
 }
 

@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"cmp"
+	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
@@ -31,6 +33,10 @@ func TestScenarios(t *testing.T) {
 		"moves to another tenth of the agents every 2 s, 3 ×", "one of 100 leaves and one joins each second, 3 ×",
 		"10,000 in 10 s over 20 agents, 3 ×", "log, 5 a minute over 10 agents, 3 ×", "leaky, 1,000/s over 10 agents, 3 ×",
 		"50 slots over 10 agents, 0.9 ×", "2,500 slots over 10 agents, 0.9 ×", "the store forgets everything, 3 ×",
+		"server away for 2 s, 100 sparse keys over 10 agents, 0.1 ×",
+		"server silent for 20 s, 100 sparse keys over 10 agents, 0.1 ×",
+		"server silent for 20 s, 20 keys of 100/s over 10 agents, 0.8 ×",
+		"the store forgets 100 sparse keys over 10 agents, 0.1 ×", "the store forgets 20 keys of 100/s over 10 agents, 0.8 ×",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -43,6 +49,33 @@ func TestScenarios(t *testing.T) {
 				t.Error(b)
 			}
 		})
+	}
+}
+
+// A second before a total outage one gateway spends the burst. In the outage, more than all of the rate is asked for at
+// each of those that had asked for little: what they may go on with is within the bound.
+func TestDemandComesInAnOutage(t *testing.T) {
+	t.Parallel()
+	for _, burst := range []int64{100, 1_000} {
+		for seed := range uint64(3) {
+			const rate, begins, away = 100, 30 * second, 30 * second
+			sc := of("", "comes in an outage", 10, bucketLimit(rate, time.Second, burst), 3)
+			sc.Varies, sc.Duration, sc.Promises = true, begins+away+10*second, nil
+			sc.Faults.Cuts = []Cut{{Span: Span{begins, begins + away}}}
+			sc.Demand = func(a int, now int64) float64 {
+				switch {
+				case now >= begins:
+					return 2 * rate
+				case now >= begins-second && a == 0:
+					return 20 * rate
+				}
+				return 0.05 * rate
+			}
+			r := Run(sc, seed+1)
+			for _, b := range r.Broken() {
+				t.Errorf("a burst of %d, seed %d: %s; most of the bound %.3f", burst, seed+1, b, r.Over)
+			}
+		}
 	}
 }
 
@@ -264,5 +297,56 @@ func TestASectionIsSummedUp(t *testing.T) {
 	})
 	if want := "| Steady demand | 3 | -0.50…0.00 | -2.00…1.00 | 0.950 | 0.2…4.0 |\n"; !strings.Contains(table, want) {
 		t.Errorf("got\n%s\nwant in it %s", table, want)
+	}
+}
+
+// Agents that know nothing of a bucket admit a unit each on credit: all at once, or as they come to one that the others
+// have emptied. No window is above the bound, for there is credit only where it has room for all agents'. If each takes
+// itself for the only one, a thousand break the bound of a small limit.
+func TestColdFleetsKeepTheBound(t *testing.T) {
+	for _, c := range []struct {
+		name        string
+		agents      int
+		rate, burst int64
+		keys        int
+		counted     int
+		credit      bool // there is some
+	}{
+		{"as many as there is credit for", 10, 100, 1_000, 0, 0, true},
+		{"a hundred", 100, 10_000, 20_000, 0, 0, true},
+		{"a thousand", 1_000, 10_000, 100_000, 0, 0, true},
+		{"a thousand at a small limit", 1_000, 100, 1_000, 0, 0, false},
+		{"many keys of an attacker", 10, 100, 1_000, 100, 0, true},
+		{"control", 1_000, 100, 20, 0, 1, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			if sampled && c.agents > 10 {
+				t.Skip("too long under the race detector")
+			}
+			for seed := range uint64(2) {
+				sc := of("", c.name, c.agents, bucketLimit(c.rate, time.Second, c.burst), 0)
+				sc.Keys, sc.Counted, sc.Varies, sc.Duration = c.keys, c.counted, true, 16*second
+				if c.keys > 0 {
+					sc.Key = func(r *rand.Rand, _ int) int { return r.IntN(c.keys) }
+				}
+				each := max(2*float64(max(c.keys, 1))*float64(c.rate+c.burst/10)/float64(c.agents), 2)
+				sc.Demand = func(a int, now int64) float64 {
+					if a%2 == 1 && now < 12*second {
+						return 0
+					}
+					return each
+				}
+				r := Run(sc, seed+1)
+				t.Logf("seed %d: %.3f of the bound, %.2f %% waited", seed+1, r.Over, r.WaitedPct)
+				if over := r.OverBound > 0; over != (c.counted == 1) {
+					t.Errorf("seed %d: %d admissions above the bound, the most %.3f of it", seed+1, r.OverBound, r.Over)
+				}
+				held := (&limit.Rule{Limit: sc.Limit}).Hold()
+				if got := held.Credit().Of(int64(cmp.Or(c.counted, c.agents))) > 0; got != c.credit {
+					t.Errorf("there is credit: %v, want %v", got, c.credit)
+				}
+			}
+		})
 	}
 }

@@ -5,8 +5,8 @@ import (
 	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
-// store keeps the buckets and runs the production step on them, one renewal after
-// the other. What it adds is faults, and a look at what is out.
+// store keeps the buckets and runs the production step on them, one renewal after the other. It adds faults, and shows
+// how many tokens are out.
 type store struct {
 	w       *world
 	buckets map[bucketID]*stored
@@ -28,6 +28,11 @@ func (s *store) renew(id bucketID, holder string, r lease.Renewal) lease.Answer 
 	r.Key, r.Holder, r.Now, r.Spec = "bucket", holder, server, s.w.sc.spec(server)
 	if clock := s.w.sc.Faults.Clock; clock != nil {
 		r.Now += clock(s.w.now)
+	}
+	for _, f := range s.w.sc.Faults.Forgets {
+		if !s.w.sc.Faults.Untold && s.w.now >= f.At+noticed && (f.Keys == nil || f.Keys(id.key)) {
+			r.Memory = lease.Memory{Since: s.w.epoch + f.At + noticed, Lost: !f.Anew && s.w.now < f.At+noticed+lease.LongTerm}
+		}
 	}
 	if err := r.Check(); err != nil {
 		return lease.Answer{Err: err}

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
 // start is when runs begin that do not say otherwise: an edge of every short window.
@@ -19,10 +21,10 @@ type world struct {
 	now    int64
 	seq    int64
 	events queue
-	// Arrivals have a source of chance of their own, so that they are the same
-	// whatever leasing makes of them.
+	// Arrivals have a random source of their own, so that leasing does not change them.
 	arrivals *rand.Rand
 	network  *rand.Rand
+	rules    *limit.Rules // the scenario's limit
 	store    *store
 	gateways []*gateway // by index: who has that place now
 	m        *measure
@@ -37,6 +39,7 @@ func Run(sc Scenario, seed uint64) Result {
 		sc: &sc, seed: seed, epoch: sc.Start.UnixMicro(),
 		arrivals: rand.New(rand.NewPCG(seed, 1)), network: rand.New(rand.NewPCG(seed, 2)),
 	}
+	w.rules = sc.rules()
 	w.store = &store{w: w, buckets: make(map[bucketID]*stored)}
 	w.m = newMeasure(w)
 	for i := range sc.Agents {
@@ -70,7 +73,7 @@ func (w *world) at(t int64, do func()) {
 
 func (w *world) after(d int64, do func()) { w.at(w.now+d, do) }
 
-// plan puts down what happens whatever agents do.
+// plan schedules the events that do not depend on agents.
 func (w *world) plan() {
 	f := &w.sc.Faults
 	for _, c := range f.Crashes {
@@ -108,13 +111,12 @@ func (w *world) sample() {
 	}
 }
 
-// nextArrival puts down the next request at place i: a Poisson process whose rate
-// follows the scenario.
+// nextArrival schedules the next request at place i: a Poisson process whose rate follows the scenario.
 func (w *world) nextArrival(i int) {
 	const look = 20 * millisecond // where the rate changes it is looked up anew this often
 	d, real := look, false
 	if rate := w.sc.Demand(i, w.now); rate > 0 {
-		// The process has no memory and may be drawn anew, so that a change is seen soon.
+		// The process has no memory and may be drawn again, so that a change takes effect soon.
 		if drawn := int64(w.arrivals.ExpFloat64() / rate * float64(second)); drawn <= look || !w.sc.Varies {
 			d, real = drawn, true
 		}
@@ -145,7 +147,7 @@ func (w *world) arrive(i int) {
 
 func chance(r *rand.Rand, p float64) bool { return p > 0 && r.Float64() < p }
 
-// latency is one way's.
+// latency is the latency of one way.
 func (w *world) latency() int64 { return oneWay(w.network, w.sc.Faults.roundTrip()) }
 
 // oneWay is half a round trip, three tenths either way.

@@ -1,6 +1,6 @@
 package size
 
-// planned is what one gateway renews although nobody waits for it.
+// planned is the renewals of one gateway that nobody waits for.
 type planned struct {
 	leases   float64
 	renewals float64 // a second
@@ -12,9 +12,11 @@ func (p *planned) add(leases, renewals float64) {
 
 // callsOf is how many calls a gateway makes a second for its leases.
 //
-// What requests wait for, pressing renewals a second, is sent at once, or with what came while the call before was under way. What is due goes with
-// all leases that will be within half of a twentieth of their term (internal/core/session/due.go, internal/core/bucket/renew.go), a
-// fortieth of those that are alike. Nothing is sent before a round trip is over, or the tenth of a second that a call waits at most.
+// A renewal that requests wait for is sent at once, or with those that came while the call before was under way.
+// pressing counts these a second. A renewal that is due takes along all leases that will be due within half of a
+// twentieth of their term. That is a fortieth of similar leases (internal/core/renewal/due.go,
+// internal/core/bucket/renew.go). Nothing is sent before a round trip is over, or before a tenth of a second, which is
+// the longest that a call waits.
 func callsOf(plans []planned, pressing, roundTrip float64) float64 {
 	trip := min(max(roundTrip, leastTrip), mostTrip)
 	calls := pressing

@@ -1,7 +1,7 @@
 package size
 
-// What things take, in seconds of a processor and in bytes, and whatever else the formulas do not derive. constants
-// has a line for each: what it is, and where it is from.
+// The costs in seconds of a processor and in bytes, and other values that the formulas do not derive. constants has a
+// line for each: its meaning and its source.
 const (
 	decisionCPU  = 110e-9
 	agentCPU     = 15e-6
@@ -44,7 +44,7 @@ const (
 	heavy        = 1 << 40
 )
 
-// Where a constant is from.
+// The sources of constants.
 const (
 	isMeasured  = "measured"
 	isSimulated = "simulated"

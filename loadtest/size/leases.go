@@ -9,16 +9,16 @@ import (
 	"strings"
 )
 
-// How often a lease is renewed at rest, and how many requests wait for that, was simulated with the product's own
-// agents and store (loadtest/sim): terms grow and shrink with what is asked for, what is there, and what others
-// do, and no formula of a line or two says how. So it is a table, by
+// A table says how often a lease is renewed at rest, and how many requests wait for that. It was simulated with the
+// product's own agents and store (loadtest/sim). No short formula would do: terms grow and shrink with demand, supply,
+// and what others do. The table has four dimensions:
 //
-//   - who else asks for the bucket (company),
-//   - how long its burst lasts at its rate,
-//   - how much is asked for, as part of its limit,
-//   - and requests a second of one gateway,
+//   - who else asks for the bucket (company).
+//   - how long its burst lasts at its rate.
+//   - how much is asked for, as part of its limit.
+//   - requests a second of one gateway.
 //
-// and what lies between its points is interpolated in logarithms: it has no cliffs.
+// Between its points it is interpolated in logarithms, so it has no cliffs.
 
 // company is who asks for a bucket.
 type company int
@@ -38,7 +38,8 @@ var (
 	rates   = [...]float64{0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 1000}
 )
 
-// point is what a lease is renewed, and its gateway's requests wait for that, a second. Nothing was simulated where it is zero.
+// point is the renewals a second of a lease, and how many of its gateway's requests wait for them. The zero point was
+// not simulated.
 type point struct{ renewals, waits float64 }
 
 type leaseTable [len(companies)][len(bursts)][len(rates)][len(demands)]point
@@ -48,8 +49,8 @@ var leasesText string
 
 var leases = readLeases(leasesText)
 
-// simulated reports whether the table has that point: a seldom bucket is asked for no more than that, and a single gateway makes a
-// difference only where the bucket is scarce.
+// simulated reports whether the table has that point. A seldom bucket is asked for no more than seldomDemand; a single
+// gateway makes a difference only where the bucket is scarce.
 func simulated(c company, d, x float64) bool {
 	return c == together || c == seldom && d <= seldomDemand || c == alone && d >= oftenDemand && x >= 1
 }
@@ -83,7 +84,7 @@ func (t *leaseTable) write(w io.Writer) {
 	}
 }
 
-// readLeases panics where the table is not what it is to be: it is part of the program.
+// readLeases panics if the table is malformed, because it is part of the program.
 func readLeases(text string) *leaseTable {
 	t := new(leaseTable)
 	c, b := -1, -1
@@ -113,7 +114,8 @@ func readLeases(text string) *leaseTable {
 	return t
 }
 
-// between says where v lies among points: after which, and how far to the next, in logarithms. What lies beyond them is as the nearest.
+// between says where v lies among points: after which, and how far to the next, in logarithms. Values beyond them count
+// as the nearest.
 func between(points []float64, v float64) (at int, part float64) {
 	if v <= points[0] {
 		return 0, 0
@@ -126,7 +128,8 @@ func between(points []float64, v float64) (at int, part float64) {
 	return len(points) - 2, 1
 }
 
-// blend goes from one point to another: renewals in logarithms, and the part of them that is waited for as it is, for it may be none.
+// blend goes from one point to another. Renewals are blended in logarithms. The waited-for part of them is blended
+// linearly, because it may be zero.
 func (p point) blend(q point, part float64) point {
 	if part <= 0 {
 		return p
@@ -140,8 +143,8 @@ func (p point) blend(q point, part float64) point {
 	return p
 }
 
-// of looks up what a lease is renewed of which d a second are asked for at one gateway. Below the table's rates a request costs what it does there,
-// and above them a lease: both are extrapolated.
+// of looks up the renewals of a lease of which d units a second are asked for at one gateway. Rates beyond the table
+// are extrapolated: below it the cost of a request stays the same, above it the cost of a lease.
 func (t *leaseTable) of(c company, d, x, burst float64) point {
 	b, bPart := between(bursts[:], burst)
 	i, dPart := between(rates[:], d)
@@ -160,8 +163,9 @@ func (t *leaseTable) of(c company, d, x, burst float64) point {
 	return p
 }
 
-// renewed is what each lease of a bucket is renewed, and its gateway's requests wait, a second: so many gateways ask for d a second each, x times
-// the limit together, whose burst lasts for so long at its rate.
+// renewed returns a second's renewals of each lease of a bucket, and the waits of its gateway's requests. Each of so
+// many gateways asks for d units a second, together x times the limit. burst is how long the bucket's burst lasts at
+// its rate.
 func renewed(gateways, d, x, burst float64) point {
 	p := leases.of(together, d, x, burst)
 	if gateways < crowd && x >= 1 {

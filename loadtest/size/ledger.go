@@ -7,19 +7,19 @@ import (
 	"github.com/f4ee788f/quota/internal/core/ledger"
 )
 
-// books is what the usage of one ledger key comes to, a second.
+// books is the rows that the usage of one ledger key makes, a second.
 type books struct {
 	rows    float64 // of reports
 	entries float64
 	rollups float64
 }
 
-// booked is of a key of which d units a second are used at each of some gateways.
+// booked returns the books of a key of which d units a second are used at each gateway.
 //
-// A gateway reports a key once an interval if it was used in it, and a report that is over a slot's edge has a row of it for
-// both slots. A fold writes an entry of each key and slot that it has a report of, whatever the number of
-// reports, and each server folds every interval: there are as many entries of a slot as folds while its usage
-// comes in, less those folds that no report of it comes into.
+// A gateway reports a key once an interval if it was used in it. A report over a slot's edge has a row of the key for
+// both slots. A fold writes one entry for each key and slot that it has reports of, whatever their number. Each server
+// folds every interval. So a slot has as many entries as folds while its usage comes in, less the folds that receive no
+// report of it.
 func booked(gateways, d float64, report, fold time.Duration, servers int) books {
 	every, folded := report.Seconds(), fold.Seconds()/float64(servers)
 	used := 1 - math.Exp(-d*every)                               // the part of reports that have it

@@ -1,6 +1,6 @@
-// Package size says what a load needs: servers, Redis shards, Postgres, memory in the gateways, and what that
-// costs. README.md has the formulas, and where each constant is from. leases.go says how often
-// leases are renewed, calls.go in how many calls, ledger.go what is written of usage; here it is added up.
+// Package size says what a load needs: servers, Redis shards, Postgres, memory in the gateways, and the cost of it.
+// README.md has the formulas, and where each constant is from. leases.go says how often leases are renewed, calls.go in
+// how many calls, and ledger.go what is written for usage. Here it is added up.
 package size
 
 import (
@@ -12,7 +12,7 @@ import (
 	"github.com/f4ee788f/quota/internal/core/ledger"
 )
 
-// Load is what is to be served.
+// Load is the load to be served.
 type Load struct {
 	Rate      float64       // requests a second
 	Gateways  int           // each with leases of its own
@@ -96,20 +96,20 @@ func (l *Load) Validate() error {
 	return errors.Join(faults...)
 }
 
-// class is a part of the tenants' buckets that ask for as much of their limit.
+// class is a part of the tenants' buckets that ask for the same part of their limit.
 type class struct {
 	part   float64 // buckets for each tenant
 	demand float64 // as part of the limit
 }
 
-// classes has one limit of a tenant that is near it or beyond it, and no other.
+// classes assumes that one limit of a tenant is near its rate or beyond it, and no other.
 func (l *Load) classes() []class {
 	beyond, near := l.Saturated/100, l.Near/100
 	return []class{{float64(l.Limits) - beyond - near, calmDemand}, {near, nearDemand}, {beyond, l.Beyond}}
 }
 
-// eachTenant calls f with the requests a second of some tenants, and how many these are: the first hundreds one by one, and others of
-// about as many together.
+// eachTenant calls f with a number of tenants and the requests a second of each. The first hundreds come one by one,
+// the others in groups of similar tenants.
 func (l *Load) eachTenant(f func(tenants, rate float64)) {
 	weight := func(i, tenants float64) float64 { return math.Pow(i+(tenants+1)/2, -l.Zipf) }
 	each := func(f func(tenants, weight float64)) {

@@ -37,7 +37,7 @@ func Write(w io.Writer, l Load, n Need) error {
 	return nil
 }
 
-// Warnings says what will not go well, and what helps.
+// Warnings names likely problems, and remedies.
 func Warnings(l Load, n Need) (all []string) {
 	warn := func(bad bool, format string, args ...any) {
 		if bad {

@@ -17,7 +17,7 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// Parts are where the parts of a system tell what they do; empty is what cannot be asked.
+// Parts are the addresses of the parts that can be observed; an empty one cannot be asked.
 type Parts struct {
 	Servers  []string // HOST:PORT of each server's metrics
 	Redis    []string // HOST:PORT of each node; replicas are passed over
@@ -50,7 +50,7 @@ func Observe(ctx context.Context, p Parts) (*Observer, error) {
 	return o, nil
 }
 
-// Parts are those of the stack.
+// Parts are the parts of the stack.
 func (s *Stack) Parts() Parts {
 	return Parts{Servers: []string{s.HTTP}, Redis: s.Redis, Postgres: s.postgres}
 }
@@ -75,7 +75,7 @@ type RedisDone struct {
 	CPU               float64
 }
 
-// Redis returns what the masters have done; nil where there is no Redis to ask.
+// Redis returns what the masters have done; nil if there is no Redis to ask.
 func (o *Observer) Redis(ctx context.Context) (*RedisDone, error) {
 	if len(o.redis) == 0 {
 		return nil, nil
@@ -111,7 +111,7 @@ func (o *Observer) Redis(ctx context.Context) (*RedisDone, error) {
 	return done, nil
 }
 
-// field is what follows the name on the line that begins with it; empty where there is none.
+// field is the rest of the line that begins with the name; empty if there is none.
 func field(info, name string) string {
 	for line := range strings.SplitSeq(info, "\r\n") {
 		if v, ok := strings.CutPrefix(line, name); ok {
@@ -193,8 +193,8 @@ func ServerDone(ctx context.Context, c *http.Client, address string) (done Serve
 // tick is the unit of a process's times in /proc, everywhere Linux runs.
 const tick = 0.01
 
-// CPU returns the processor's seconds that this process and everything below it have used, by program;
-// nothing where there is no /proc.
+// CPU returns the processor seconds of this process and everything below it, by program; nothing where there is no
+// /proc.
 func CPU() (map[string]float64, error) {
 	type process struct {
 		name    string

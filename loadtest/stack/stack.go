@@ -10,7 +10,7 @@ import (
 	"github.com/f4ee788f/quota/internal/engines"
 )
 
-// Which engines a server that is started stands on.
+// The kinds of engines for a server that is started.
 const (
 	Auto   = "auto"   // real where they are installed, else memory
 	Real   = "real"   // a Redis Cluster of six nodes and a Postgres
@@ -59,8 +59,8 @@ type Server struct {
 	FoldEvery time.Duration
 }
 
-// Start starts engines, by their word, and a server, and says on progress what it
-// does. Stop must be called; without it all ends with this process.
+// Start starts engines, by their word, and a server, and prints on progress what it does. Stop must be called; without
+// it everything ends with this process.
 func Start(ctx context.Context, word string, server Server, progress io.Writer) (*Stack, error) {
 	if err := Check(word); err != nil {
 		return nil, err

@@ -10,15 +10,14 @@ import (
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
-// Others is the tenant under which Usage puts what the ledger has of tenants that it
-// was not asked for. It cannot be a tenant's id.
+// Others is the tenant under which Usage puts the units of tenants that were not named. It cannot be a tenant's id.
 const Others = "(others)"
 
 // readers is how many questions are asked at a time.
 const readers = 8
 
-// Usage reads from the ledger all units ever admitted on a meter, by tenant: of the
-// named ones, and of all others together where they have any.
+// Usage reads from the ledger all units ever admitted on a meter, by tenant. Those of tenants that are not named are
+// added up, if there are any.
 func Usage(ctx context.Context, conn grpc.ClientConnInterface, meter string, tenants []string) (map[string]int64, error) {
 	units := make([]int64, len(tenants))
 	group, asking := errgroup.WithContext(ctx)
@@ -47,7 +46,7 @@ func Usage(ctx context.Context, conn grpc.ClientConnInterface, meter string, ten
 	return byTenant, nil
 }
 
-// used reads one tenant's units, or those of all where it is empty.
+// used reads one tenant's units, or everybody's if tenant is empty.
 func used(ctx context.Context, conn grpc.ClientConnInterface, meter, tenant string) (units int64, err error) {
 	request := &quotav1.GetUsageRequest{Tenant: tenant, By: quotav1.GetUsageRequest_BY_LIMIT, PageSize: 1000}
 	for {

@@ -15,14 +15,14 @@ import (
 func TestLeasesAreRenewedAfterALoss(t *testing.T) {
 	unraced.Only(t) // one goroutine asks, for minutes
 	const keys = 200
-	l := limit.Limit{Name: "calls", By: []string{AttrUser}, Rate: perSecond(1000), Burst: 2000}
+	l := limit.Limit{Name: "calls", By: []string{"user"}, Rate: perSecond(1000), Burst: 2000}
 	bubble(t, plans(1, l), func(t *testing.T, s *fake) {
 		s.leases, s.forgot = memstore.New(), 1_000
 		c := dial(t, s)
 		ask := func(d time.Duration) {
 			for range d / (50 * time.Millisecond) {
 				for k := range keys {
-					c.Allow(t.Context(), tenant("a"), Attribute{AttrUser, fmt.Sprint(k)})
+					c.Allow(t.Context(), tenant("a"), User(fmt.Sprint(k)))
 				}
 				time.Sleep(50 * time.Millisecond)
 			}

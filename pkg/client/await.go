@@ -7,199 +7,248 @@ import (
 
 	"github.com/f4ee788f/quota/internal/core/agent"
 	"github.com/f4ee788f/quota/internal/core/bucket"
-	"github.com/f4ee788f/quota/internal/core/session"
+	"github.com/f4ee788f/quota/internal/core/match"
 )
 
-// await lets the request wait for the last bucket, which said so: for its answer,
-// together with others', or for its turn. stop says that it was decided instead, or, with
-// again, that it has to match again.
-func (r *request) await(ctx context.Context) (d Decision, again, stop bool) {
-	it := r.legs[len(r.legs)-1].item
-	patient := r.waitsItsTurn(it) && !it.Soft
-	if d, stop := r.enqueue(len(r.legs)-1, patient); stop || !patient {
-		return d, false, stop
-	}
-	return r.waitTurn(ctx)
+// Wait asks for one unit and waits for it; see WaitN.
+func (c *Client) Wait(ctx context.Context, attributes ...Attribute) Decision {
+	return c.WaitN(ctx, 1, attributes...)
+}
+
+// WaitN is AllowN for a request that would rather wait than be denied. Where a limit has too few units, it waits its
+// turn, first come first served, until they are there or ctx ends (ReasonDeadline).
+//
+// It is denied at once where the limit never has as many units (ReasonTooLarge), or too many requests wait in this
+// client (ReasonQueueFull). The limit's queue says how many may; by default 1,024. A limit with a wait denies after
+// that time (ReasonQueueTimeout).
+//
+// It does not wait where AllowN would admit. At a soft limit it takes overage first, and waits only when that is used
+// up as well.
+//
+// It asks one limit after the other, the strictest first, and keeps its units while it waits for the next. So tokens of
+// looser limits are not taken long before they are used. Slots come last, in one order for all requests: no two wait
+// for each other.
+func (c *Client) WaitN(ctx context.Context, n int64, attributes ...Attribute) Decision {
+	r := c.request(n, attributesOf(attributes))
+	r.patient = true
+	return r.decide(ctx)
 }
 
 // waitsItsTurn reports whether the request waits its turn at a limit, not only for an answer.
-func (r *request) waitsItsTurn(it *agent.Item) bool { return r.patient || it.Queues }
+func (r *request) waitsItsTurn(it *match.Item) bool { return r.patient || it.Queues }
 
-// enqueue lets the request wait for bucket i. stop says that it was decided instead.
-func (r *request) enqueue(i int, patient bool) (d Decision, stop bool) {
-	c := r.c
-	h := r.legs[i]
-	r.say(i)
+// await has the request wait in the bucket of claim i. If patient, it waits until its turn has come. Else it waits for
+// an answer, together with those of other buckets.
+func (r *request) await(ctx context.Context, i int, patient bool) step {
+	c, h := r.c, &r.claims[i]
+	r.hold(h)
 	w := r.waiter()
 	w.Units, w.Reserves = r.n, r.reserves != nil
 	reason := ReasonOverloaded
-	if patient && r.count() || !patient && r.begin() {
-		if c.enqueue(h.entry, &w.Waiter, patient) {
-			r.waiters[i] = w
+	if r.mayWait() {
+		if c.enqueue(h.entry, w, patient) {
+			h.waiter = w
 			r.waiting++
-			return d, false
+			if patient {
+				return r.waitForTurn(ctx, h.item.Rule.Limit.Wait)
+			}
+			return onward
 		}
 		if patient {
 			reason = ReasonQueueFull
+		} else if h.item.Soft && !h.entry.Overage() {
+			r.spare = append(r.spare, w)
+			if s, is := r.exceed(ctx, i); is {
+				return s
+			}
+			return r.deny(inASecond(reason, sourceOf(h.item, h.entry)))
 		}
 	}
 	r.spare = append(r.spare, w)
-	r.giveBack(false)
-	return Decision{Reason: reason, RetryAfter: time.Second, by: h.speaks()}, true
+	return r.deny(inASecond(reason, sourceOf(h.item, h.entry)))
 }
 
-// enqueue adds a waiter to a bucket and has the loop ask for it. A bucket that is no
-// more tells it at once.
-func (c *Client) enqueue(e *agent.Entry, w *bucket.Waiter, patient bool) bool {
+// enter is Entry.Enter. It reports false also where the client is closed.
+func (c *Client) enter(e *agent.Entry) bool {
 	if !e.Enter() {
+		return false
+	}
+	if c.closed.Load() {
+		e.Leave()
+		return false
+	}
+	return true
+}
+
+// enqueue adds a waiter to a bucket and has the loop ask for it; false where too many wait there. Where the bucket is
+// no more the waiter is told at once.
+func (c *Client) enqueue(e *agent.Entry, w *bucket.Waiter, patient bool) bool {
+	if !c.enter(e) {
 		w.Dismiss()
 		w.Done(w.Verdict())
 		return true
 	}
 	defer e.Leave()
-	if c.closed.Load() {
-		w.Dismiss()
-		w.Done(w.Verdict())
-		return true
-	}
-	if !patient {
-		if !e.Enqueue(w) {
-			return false
-		}
-	} else if served, ok := e.Join(w); ok {
-		session.Serve(served)
+	var served []*bucket.Waiter
+	var room bool
+	if patient {
+		served, room = e.Join(w)
 	} else {
-		return false
+		room = e.Enqueue(w)
 	}
-	c.attend(e)
-	return true
+	if room {
+		bucket.Serve(served)
+		c.session.Attend(e)
+	}
+	return room
 }
 
-// wait waits until every bucket has answered, or the time is over.
-func (r *request) wait(ctx context.Context) (d Decision, again, stop bool) {
-	c := r.c
+// waitForAnswers waits until every bucket has answered, no longer than WithMaxWait.
+func (r *request) waitForAnswers(ctx context.Context) step {
+	if r.waiting == 0 {
+		return onward
+	}
+	var over <-chan time.Time
+	if r.counted && !r.background {
+		over = r.timer.C
+	}
+	return r.wait(ctx, over, ReasonDeadline)
+}
+
+// waitForTurn waits until the request's turn has come, no longer than the limit's own wait; 0 for no bound. It waits in
+// one bucket only.
+func (r *request) waitForTurn(ctx context.Context, most time.Duration) step {
+	var late <-chan time.Time
+	if most > 0 {
+		t := time.NewTimer(most)
+		defer t.Stop()
+		late = t.C
+	}
+	s := r.wait(ctx, late, ReasonQueueTimeout)
+	r.timer.Reset(r.c.cfg.maxWait) // the time in the queue does not count
+	return s
+}
+
+// wait waits until nothing is waited for, or the time is over: then the reason says why the request is denied.
+func (r *request) wait(ctx context.Context, over <-chan time.Time, reason Reason) step {
 	for r.waiting > 0 {
-		if !r.over {
-			select {
-			case w := <-r.answers:
-				if d, again, stop = r.take(ctx, w); stop {
-					return d, again, stop
-				}
-				continue
-			case <-ctx.Done():
-			case <-r.timer.C:
-				r.over = true
+		select {
+		case w := <-r.answers:
+			if s := r.answered(ctx, w); s != onward {
+				return s
 			}
+			continue
+		case <-ctx.Done():
+			reason = ReasonDeadline
+		case <-r.c.session.Done(): // it began to wait as the client closed: nobody serves it
+			reason = ReasonClosed
+		case <-over:
 		}
-		var h leg
-		for i, w := range r.waiters {
-			if w != nil {
-				h = r.legs[i]
+		if reason == ReasonDeadline {
+			r.c.deadlined.Add(1)
+		}
+		var by any
+		for _, h := range r.claims {
+			if h.waiter != nil {
+				by = sourceOf(h.item, h.entry)
 			}
 		}
 		r.giveBack(true)
-		c.deadlined.Add(1)
-		return Decision{Reason: ReasonDeadline, RetryAfter: time.Second, by: h.speaks()}, false, true
+		r.decision = inASecond(reason, by)
+		return decided
 	}
-	return d, false, false
+	return onward
 }
 
-// take takes an answer; stop says that it ends the attempt.
-func (r *request) take(ctx context.Context, w *waiter) (d Decision, again, stop bool) {
-	switch i, v := r.answered(w); v.Outcome {
+// answered goes on with a bucket's answer.
+func (r *request) answered(ctx context.Context, w *bucket.Waiter) step {
+	i := r.note(w)
+	switch v := w.Verdict(); v.Outcome {
 	case bucket.Admitted:
-		return d, false, false
+		if h := &r.claims[i]; !h.entry.InTime(r.n, r.c.clock) {
+			h.taken = false
+			return r.restart() // the loop served it, and stood still before it heard
+		}
+		return onward
 	case bucket.Rematch:
-		r.giveBack(false)
-		return d, true, true
+		return r.restart()
 	default:
-		h := r.legs[i]
-		lost := r.c.lost.Load() || h.entry.Lost()
-		switch {
-		case !h.item.Soft || lost && r.c.closes(h.item, h.entry):
-		case h.entry.Overage() && r.patient && !lost:
-			return r.comeDown(ctx)
-		case !h.entry.Overage() && h.entry != r.under:
-			return r.exceed(ctx, i)
-		}
-		under := r.under
-		r.giveBack(false)
-		d = r.c.denial(h, v, lost)
-		if under != nil && h.entry.Overage() {
-			d = r.c.sooner(d, under, r.n, lost)
-		}
-		return d, false, true
+		return r.refused(ctx, i, v, r.c.lost.Load() || r.claims[i].entry.Lost())
 	}
 }
 
-// answered takes the answer of a bucket, and returns which it is.
-func (r *request) answered(w *waiter) (i int, v bucket.Verdict) {
-	i, v = slices.Index(r.waiters, w), w.Verdict()
-	r.rest(i)
+// note takes the answer of a bucket, and returns the claim's index.
+func (r *request) note(w *bucket.Waiter) int {
+	i := slices.IndexFunc(r.claims, func(h claim) bool { return h.waiter == w })
+	h := &r.claims[i]
+	h.waiter = nil
 	r.waiting--
-	if r.taken[i] = v.Outcome == bucket.Admitted; r.taken[i] {
-		r.windows[i] = w.Window()
+	r.spare = append(r.spare, w)
+	if h.taken = w.Verdict().Outcome == bucket.Admitted; h.taken {
+		h.window = w.Window()
 	}
-	return i, v
+	return i
 }
 
-// rest keeps for later what waits for bucket i no more.
-func (r *request) rest(i int) {
-	r.spare = append(r.spare, r.waiters[i])
-	r.waiters[i] = nil
-}
-
-// giveBack ends the attempt with nothing in hand. Unless a limit denied it, and has
-// counted that, the first bucket that it still waits for does.
+// giveBack ends all claims, with nothing in hand. With denied the first bucket that still waits counts the denial: no
+// limit has.
 func (r *request) giveBack(denied bool) {
-	owed := 0
-	for i, w := range r.waiters {
-		if w == nil {
+	late := 0 // answers that are there, or on their way
+	for i := range r.claims {
+		h := &r.claims[i]
+		if h.waiter == nil {
 			continue
 		}
-		served, was := r.legs[i].entry.Abandon(&w.Waiter, denied)
-		session.Serve(served)
-		if was {
-			r.rest(i)
-			denied = false
-		} else {
-			owed++ // its answer is there, or on its way
+		served, waited := h.entry.Abandon(h.waiter, denied)
+		bucket.Serve(served)
+		if !waited {
+			late++
+			continue
 		}
+		denied = false
+		r.spare = append(r.spare, h.waiter)
+		h.waiter = nil
 	}
-	for range owed {
-		r.answered(<-r.answers)
+	for range late {
+		r.note(<-r.answers)
 	}
-	for i, h := range r.legs {
+	for i := range r.claims {
+		h := &r.claims[i]
 		switch {
-		case !r.taken[i]:
-		case r.windows[i] != 0:
-			session.Serve(h.entry.PutBackOf(r.n, r.windows[i]))
+		case !h.taken:
+		case h.window != 0:
+			bucket.Serve(h.entry.PutBackOf(r.n, h.window))
 		default:
-			session.Serve(h.entry.Cancel(r.n))
+			bucket.Serve(h.entry.Cancel(r.n))
 			if h.item.Slots {
 				r.c.spare(h.entry)
 			}
 		}
-		if h.item.Inherited {
-			h.entry.Inherit(-r.n)
-		}
-		if r.said[i] {
-			h.entry.Release(r.n)
-		}
+		r.leave(h)
 	}
-	r.legs, r.taken, r.said, r.windows, r.waiters, r.waiting = r.legs[:0], r.taken[:0], r.said[:0], r.windows[:0], r.waiters[:0], 0
-	r.under = nil
+	r.claims, r.waiting = r.claims[:0], 0
 }
 
-// prime gets a bucket leased for which no request waits.
+// leave takes back what a bucket was told of the request.
+func (r *request) leave(h *claim) {
+	if h.item.Inherited {
+		h.entry.Inherit(-r.n)
+	}
+	if h.held {
+		h.entry.Release(r.n)
+		h.held = false
+	}
+}
+
+// prime has a bucket get a lease although no request waits for it.
 func (c *Client) prime(e *agent.Entry, n int64) {
 	if e.Urgent() {
 		return
 	}
 	w := &bucket.Waiter{Units: n}
 	e.Hold(n)
-	w.Done = func(bucket.Verdict) {
-		if w.Verdict().Outcome == bucket.Admitted {
+	w.Done = func(v bucket.Verdict) {
+		if v.Outcome == bucket.Admitted {
 			e.PutBack(n)
 		}
 		e.Release(n)

@@ -54,7 +54,7 @@ func shut(t *testing.T, c *Client) {
 	}
 }
 
-func tenant(id string) Attribute { return Attribute{AttrTenant, id} }
+func tenant(id string) Attribute { return Tenant(id) }
 
 func TestAdmitsTheBurstAndBillsIt(t *testing.T) {
 	bubble(t, plans(1, limit.Limit{Name: "requests", Rate: perSecond(1), Burst: 25, Meter: "requests"}), func(t *testing.T, s *fake) {
@@ -80,7 +80,7 @@ func TestAdmitsTheBurstAndBillsIt(t *testing.T) {
 		if d := c.Allow(context.Background(), tenant("a")); d.Allowed || d.Reason != ReasonClosed {
 			t.Errorf("after Close: %+v, want denied as closed", d)
 		}
-		if st := c.Stats(); st.UnitsSettled != 25 || c.Counts().Admitted != 25 || c.Counts().Denied != 35 {
+		if st := c.Stats(); st.UnitsSettled != 25 || c.Counters().Admitted != 25 || c.Counters().Denied != 35 {
 			t.Errorf("stats %+v, want 25 settled, 25 admitted, 35 denied", st)
 		}
 	})

@@ -121,7 +121,7 @@ func newPlenty() *plenty {
 func (p *plenty) dial(t testing.TB, i int) *Client {
 	t.Helper()
 	c, err := Dial(t.Context(), "passthrough:plenty", WithAgent(fmt.Sprintf("gw-%d", i)), WithMaxWait(time.Minute), WithReportInterval(1000*time.Hour),
-		WithMaxBuckets(1<<20), WithDialer(func(context.Context, string) (net.Conn, error) { return nil, net.ErrClosed }), func(c *config) { c.api = p })
+		WithMaxBuckets(1<<20), WithDialer(func(context.Context, string) (net.Conn, error) { return nil, net.ErrClosed }), func(c *config) { c.session.API = p })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,7 +24,7 @@ func TestInventedKeysLeaveRoomForOthers(t *testing.T) {
 				c := dial(t, s, WithMaxBuckets(500))
 				admitted := map[string]int64{}
 				ask := func(id, user string) Decision {
-					d := c.Allow(t.Context(), tenant(id), Attribute{AttrUser, user})
+					d := c.Allow(t.Context(), tenant(id), User(user))
 					if d.Allowed {
 						admitted[id]++
 					}
@@ -70,7 +70,7 @@ func TestTenantsComeToTheSameShare(t *testing.T) {
 			var wg sync.WaitGroup
 			for u := range 400 {
 				wg.Go(func() {
-					if c.Allow(t.Context(), tenant(id), Attribute{AttrUser, fmt.Sprint(u)}).Allowed {
+					if c.Allow(t.Context(), tenant(id), User(fmt.Sprint(u))).Allowed {
 						mu.Lock()
 						got++
 						mu.Unlock()

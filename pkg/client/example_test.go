@@ -124,3 +124,33 @@ func ExampleClient_Peek() {
 	// Output:
 	// another would be allowed: false by requests
 }
+
+// Several requests are allowed together, or nothing is taken: the tenant's plan has a burst of three.
+func ExampleClient_AllowTogether() {
+	ctx := context.Background()
+	quota := dial()
+	defer quota.Close(ctx)
+	tenant := []client.Attribute{client.Tenant("tyrell")}
+	page, images := client.Request{Units: 1, Attributes: tenant}, client.Request{Units: 2, Attributes: tenant}
+	for range 2 {
+		decisions := quota.AllowTogether(ctx, []client.Request{page, images})
+		fmt.Println("the page:", decisions[0].Allowed, "its images:", decisions[1].Allowed)
+	}
+	// Output:
+	// the page: true its images: true
+	// the page: false its images: false
+}
+
+// Usage that happened already is booked, whatever is left. What is missing is paid before others are allowed.
+func ExampleClient_Book() {
+	ctx := context.Background()
+	quota := dial()
+	defer quota.Close(ctx)
+	tenant := client.Tenant("oscorp")
+	if err := quota.Book(ctx, client.Request{Units: 5, Attributes: []client.Attribute{tenant}}); err != nil {
+		fmt.Println(err)
+	}
+	fmt.Println("another is allowed:", quota.Allow(ctx, tenant).Allowed)
+	// Output:
+	// another is allowed: false
+}

@@ -46,7 +46,7 @@ func (w withExamples) Run() int {
 	}})
 	var nobody struct{ testing.TB } // a fault of an example panics
 	exampleServer = newFake(nobody, p)
-	for _, id := range []string{"acme", "globex", "initech", "umbrella", "stark", "wayne"} {
+	for _, id := range []string{"acme", "globex", "initech", "umbrella", "stark", "wayne", "tyrell", "oscorp"} {
 		exampleServer.tenants[id] = limit.Tenant{ID: id, Exists: true, Plan: "p", Revision: 1}
 	}
 	exampleServer.tenants["hooli"] = limit.Tenant{ID: "hooli", Exists: true, Plan: "paced", Revision: 1}

@@ -47,6 +47,7 @@ type fake struct {
 	ttl      time.Duration
 	buckets  map[string]*central
 	asked    map[string]int // tenants
+	agents   int32          // that it says there are
 	// leases answers renewals instead of the central buckets, if not nil.
 	leases   *memstore.Store
 	renews   int
@@ -78,18 +79,19 @@ type fake struct {
 	twins     bool          // a report may come with another digest
 
 	// The ledger.
-	name    string          // as its answers say
-	foreign string          // agent that the key does not speak for
-	mute    bool            // it takes reports, and cannot be asked how far it is
-	older   bool            // the server does not know of Frontiers
-	asks    int             // Frontiers calls
-	seq     map[int64]int64 // by epoch
-	total   map[int64]int64
-	digest  map[string][32]byte
-	rows    map[ledger.Row]ledger.Row
-	closed  map[int64]bool
-	ends    map[int64]ended // epochs that others go on from
-	upto    int64
+	name     string          // as its answers say
+	foreign  string          // agent that the key does not speak for
+	mute     bool            // it takes reports, and cannot be asked how far it is
+	older    bool            // the server does not know of Frontiers
+	asks     int             // Frontiers calls
+	seq      map[int64]int64 // by epoch
+	total    map[int64]int64
+	digest   map[string][32]byte
+	rows     map[ledger.Row]ledger.Row
+	unsealed int64 // units in quarantine, which no journal vouches for
+	closed   map[int64]bool
+	ends     map[int64]ended // epochs that others go on from
+	upto     int64
 }
 
 type ended struct{ next, total int64 }
@@ -201,7 +203,7 @@ func (f *fake) Renew(ctx context.Context, req *quotav1.RenewRequest) (*quotav1.R
 	}
 	f.renews++
 	f.strain = req.Strain
-	resp := &quotav1.RenewResponse{PolicyVersion: f.policy.Version}
+	resp := &quotav1.RenewResponse{PolicyVersion: f.policy.Version, Agents: f.agents}
 	once := make(map[string]bool)
 	for _, r := range req.Renewals {
 		f.renewals++
@@ -365,7 +367,7 @@ func (f *fake) Watch(req *quotav1.WatchRequest, s quotav1.LeaseService_WatchServ
 	}
 	ch := make(chan *quotav1.WatchResponse, 64)
 	f.watchers[ch] = true
-	first := &quotav1.WatchResponse{TenantChange: f.change, Switches: wire.SwitchesToProto(f.switches), RefreshTenants: req.TenantChange != f.change, ForgotBeforeUs: f.forgot}
+	first := &quotav1.WatchResponse{TenantChange: f.change, Switches: wire.SwitchesToProto(f.switches), RefreshTenants: req.TenantChange != f.change, ForgotBeforeUs: f.forgot, Agents: f.agents}
 	if req.PolicyVersion != f.policy.Version {
 		first.Policy = wire.PolicyToProto(f.policy)
 	}
@@ -553,6 +555,10 @@ func (f *fake) settle(r ledger.Report) ledger.Receipt {
 		f.ends[o.Epoch] = on
 	}
 	rows, _ := ledger.DecodeRows(r.Payload)
+	if r.Unsealed {
+		f.unsealed += r.After - r.Before
+		rows = nil
+	}
 	for _, row := range rows {
 		k := row.Key()
 		sum, ok := f.rows[k]

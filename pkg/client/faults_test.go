@@ -125,7 +125,7 @@ func TestServerAwayAndBack(t *testing.T) {
 	shutl.Match = []limit.Match{{Attribute: "endpoint", Patterns: []string{"/shut"}}}
 	bubble(t, plans(1, shutl, open), func(t *testing.T, s *fake) {
 		c := dial(t, s)
-		to := func(path string) []Attribute { return []Attribute{tenant("a"), {AttrEndpoint, path}} }
+		to := func(path string) []Attribute { return []Attribute{tenant("a"), Endpoint(path)} }
 		admitted := drive(c, 2, 50, to("/shut")...) + drive(c, 2, 50, to("/open")...)
 		if admitted != 200 {
 			t.Fatalf("admitted %d of 200 with the server there", admitted)
@@ -169,8 +169,8 @@ func TestServerAwayAndBack(t *testing.T) {
 		admitted += got
 		shut(t, c)
 		st := c.Stats()
-		if got := s.billed(nil); got != c.Counts().Billed || st.UnitsPending != 0 {
-			t.Errorf("the ledger has %d units, the client admitted %d, %d pending", got, c.Counts().Billed, st.UnitsPending)
+		if got := s.billed(nil); got != c.Counters().Billed || st.UnitsPending != 0 {
+			t.Errorf("the ledger has %d units, the client admitted %d, %d pending", got, c.Counters().Billed, st.UnitsPending)
 		}
 		_ = admitted
 	})

@@ -5,28 +5,25 @@ import (
 	"slices"
 )
 
-// Gateway says how a door's words become attributes, as the policy has it: for
-// programs that stand between a gateway of another make and this client, such as
-// quota-agent.
+// Gateway says how a gateway's words become attributes, by the policy. It is for programs between a gateway of another
+// make and this client, such as quota-agent.
 type Gateway struct {
-	Name   string
-	Domain string // Envoy's rate limit domain; empty for any
-	// Descriptors maps a descriptor's key, or "header:name", to an attribute's name.
-	Descriptors map[string]string
-	// After is descriptor keys: a descriptor with an entry of such a key tells of usage that happened already; see Client.Book.
-	After []string
+	Name        string
+	Domain      string            // Envoy's rate limit domain; empty for any
+	Descriptors map[string]string // from a descriptor's key, or "header:name", to an attribute's name
+	After       []string          // keys of descriptors that tell of usage which happened already: see Client.Book
 }
 
-// PolicyVersion returns the version of the policy in force here; 0 while none is
-// known. It costs one atomic load.
+// PolicyVersion returns the version of the policy in force here; 0 while none is known. It is one atomic load.
 func (c *Client) PolicyVersion() int64 { return c.reg.Version() }
 
-// Gateways returns the gateways of the policy in force here; none while it is not
-// known. It is meant to be called when PolicyVersion has changed, not for each request.
+// Gateways returns the gateways of the policy in force here; none while it is not known. It copies: call it when
+// PolicyVersion has changed, not for each request.
 func (c *Client) Gateways() []Gateway {
 	var gateways []Gateway
 	for _, g := range c.reg.Gateways() {
-		gateways = append(gateways, Gateway{Name: g.Name, Domain: g.Domain, Descriptors: maps.Clone(g.Descriptors), After: slices.Clone(g.After)})
+		g.Descriptors, g.After = maps.Clone(g.Descriptors), slices.Clone(g.After)
+		gateways = append(gateways, Gateway(g))
 	}
 	return gateways
 }

@@ -3,91 +3,59 @@ package client
 import (
 	"context"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"weak"
 
 	"github.com/f4ee788f/quota/internal/core/agent"
 	"github.com/f4ee788f/quota/internal/core/limit"
+	"github.com/f4ee788f/quota/internal/core/match"
 )
 
-// Limiter is a handle for one set of attributes. It is safe for concurrent use, and
-// needs no closing: what it holds goes when it is collected as garbage.
+// Limiter is a handle for one set of attributes. It is safe for concurrent use, and needs no closing.
 type Limiter struct {
-	// only is the bucket that decides alone; nil where several do, or none. The loop takes it away when anything
+	// only is the bucket that decides alone; nil where several do, or none. The client takes it away when anything
 	// changes, so that a decision need not look whether something did.
 	only  atomic.Pointer[agent.Entry]
 	c     *Client
 	attrs []Attribute
-	pins  *pins
+	pin   *pin
+	timed atomic.Bool // the limit is limit.Limit.Timed, or was: then units are held against the clock
 }
 
-// pins are the buckets that a handle keeps from being dropped.
-type pins struct {
-	mu      sync.Mutex // of what the handle goes by as well
-	entries []*agent.Entry
-}
-
-func (p *pins) swap(entries []*agent.Entry) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.swapLocked(entries)
-}
-
-func (p *pins) swapLocked(entries []*agent.Entry) {
-	for _, e := range entries {
-		e.Pin()
-	}
-	for _, e := range p.entries {
-		e.Unpin()
-	}
-	p.entries = entries
-}
-
-// handle is what the client keeps of a Limiter.
-type handle struct {
+// pin keeps a handle's bucket from being dropped. The client has it, and finds by it that the handle is gone.
+type pin struct {
 	limiter weak.Pointer[Limiter]
-	pins    *pins
+	mu      sync.Mutex // guards Limiter.only as well
+	entry   *agent.Entry
 }
 
-// clone copies what the caller may use again.
-func clone(a []limit.Attribute) []limit.Attribute {
-	b := slices.Clone(a)
-	for i := range b {
-		b[i] = limit.Attribute{Name: strings.Clone(b[i].Name), Value: strings.Clone(b[i].Value)}
-	}
-	return b
-}
-
-// Limiter resolves the attributes once and returns a handle for them, for the
-// hottest paths. It follows changes of the policy and of the tenant. It waits
-// for the tenant to be known, no longer than ctx and WithMaxWait, and then goes
-// on without: the handle decides as Client.AllowN would. It fails with ErrClosed.
+// Limiter resolves attributes once and returns a handle for them, for the hottest paths. It follows changes of the
+// policy and of the tenant. It waits for the tenant to be known, no longer than ctx and WithMaxWait; if it is not, the
+// handle decides as Client.AllowN would. The attributes are copied. It fails with ErrClosed.
 func (c *Client) Limiter(ctx context.Context, attributes ...Attribute) (*Limiter, error) {
 	if c.closed.Load() {
 		return nil, ErrClosed
 	}
-	l := &Limiter{c: c, pins: new(pins)}
-	for _, a := range clone(attributesOf(attributes)) {
-		l.attrs = append(l.attrs, Attribute(a))
-	}
+	l := &Limiter{c: c, attrs: slices.Clone(attributes), pin: new(pin)}
+	own(attributesOf(l.attrs))
 	r := c.request(1, attributesOf(l.attrs))
-	c.resolve(ctx, r)
+	r.limits(ctx)
 	r.end()
 	c.mu.Lock()
-	c.handles = append(c.handles, handle{weak.Make(l), l.pins})
+	l.pin.limiter = weak.Make(l)
+	c.handles = append(c.handles, l.pin)
 	c.mu.Unlock()
 	l.resolve()
 	return l, nil
 }
 
-// Allow takes one unit; see Client.AllowN. Where one limit holds the attributes, that is one atomic subtraction.
+// Allow takes one unit; see Client.AllowN. Where one limit applies to the attributes, that is one atomic subtraction.
 func (l *Limiter) Allow(ctx context.Context) Decision { return l.AllowN(ctx, 1) }
 
 // AllowN takes n units; see Client.AllowN.
 func (l *Limiter) AllowN(ctx context.Context, n int64) Decision {
-	if e := l.only.Load(); e != nil && n >= 1 && n <= limit.MaxUnits && e.Take(n) {
+	if e := l.only.Load(); e != nil && n >= 1 && n <= limit.MaxUnits && e.Take(n) && l.inTime(e, n) {
 		return Decision{Allowed: true, by: e}
 	}
 	d := l.c.AllowN(ctx, n, l.attrs...)
@@ -97,22 +65,31 @@ func (l *Limiter) AllowN(ctx context.Context, n int64) Decision {
 	return d
 }
 
-// resolve sets the bucket where exactly one limit decides, and pins its bucket.
+// Wait takes one unit, and waits for it; see Client.WaitN.
+func (l *Limiter) Wait(ctx context.Context) Decision { return l.WaitN(ctx, 1) }
+
+// WaitN takes n units, and waits for them; see Client.WaitN.
+func (l *Limiter) WaitN(ctx context.Context, n int64) Decision {
+	if e := l.only.Load(); e != nil && n >= 1 && n <= limit.MaxUnits && e.Try(n) && l.inTime(e, n) {
+		return Decision{Allowed: true, by: e}
+	}
+	return l.c.WaitN(ctx, n, l.attrs...)
+}
+
+// inTime reports whether n units were taken in time. A handle of other limits does not touch the bucket's state for that.
+func (l *Limiter) inTime(e *agent.Entry, n int64) bool {
+	return !l.timed.Load() || e.InTime(n, l.c.clock)
+}
+
+// resolve has the handle go by a bucket, where exactly one limit decides.
 func (l *Limiter) resolve() {
 	a := attributesOf(l.attrs)
-	set := l.c.reg.Find(agent.Lookup(a, AttrTenant))
-	if set == nil || set.Refusal != agent.NotRefused {
-		return
-	}
-	if set.Trial.Concerns(a) {
+	set := l.c.reg.Find(match.Lookup(a, limit.AttrTenant))
+	if set == nil || set.Refusal != agent.NotRefused || set.Trial.Concerns(a) {
 		return
 	}
 	only := -1
-	for i := range set.Items {
-		it := &set.Items[i]
-		if !it.Rule.Applies(a) {
-			continue
-		}
+	for i, it := range (applicable{list: &set.List, attrs: a}).each {
 		if only >= 0 || it.Inherited || it.Slots || it.Vet {
 			return
 		}
@@ -121,52 +98,54 @@ func (l *Limiter) resolve() {
 	if only < 0 {
 		return
 	}
-	e, err := l.c.reg.Touch(set, &set.List, only, a, l.c.now())
+	e, err := l.c.reg.Touch(set, &set.List, only, a, l.c.reg.Now())
 	if err != nil {
 		return
 	}
+	if set.Items[only].Rule.Limit.Timed() {
+		l.timed.Store(true)
+	}
 	l.goBy(e)
-	// What changed before this point is seen here; what changes after it finds the
-	// handle in the list.
+	// A change before this point is seen here; a later one finds the handle in the list.
 	if set.Gone() || l.c.special.Load() || e.Dead() {
-		l.release()
+		l.goBy(nil)
 	}
 }
 
-// goBy has the handle go by a bucket, which it pins as long: one that releases it comes before all of this, or after.
+// goBy has the handle go by a bucket and pins it; nil for none.
 func (l *Limiter) goBy(e *agent.Entry) {
-	l.pins.mu.Lock()
-	defer l.pins.mu.Unlock()
-	l.pins.swapLocked([]*agent.Entry{e})
+	l.pin.mu.Lock()
+	defer l.pin.mu.Unlock()
+	l.only.Store(nil) // before its bucket is unpinned
+	l.pin.setLocked(e)
 	l.only.Store(e)
 }
 
-// release takes the bucket away.
-func (l *Limiter) release() {
-	l.pins.mu.Lock()
-	defer l.pins.mu.Unlock()
-	l.only.Store(nil)
-	l.pins.swapLocked(nil)
+func (p *pin) setLocked(e *agent.Entry) {
+	if e != nil {
+		e.Pin()
+	}
+	if p.entry != nil {
+		p.entry.Unpin()
+	}
+	p.entry = e
 }
 
-// releaseAll makes every handle resolve again, and forgets those that are no more.
-func (c *Client) releaseAll() {
-	c.sweepHandles(func(l *Limiter) { l.release() })
-}
-
-// sweepHandles calls f for every handle and forgets those that are no more.
-func (c *Client) sweepHandles(f func(*Limiter)) {
+// sweepHandles forgets handles that were collected as garbage, and unpins their buckets. With release every other handle
+// resolves its attributes again.
+func (c *Client) sweepHandles(release bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	kept := c.handles[:0]
-	for _, h := range c.handles {
-		if l := h.limiter.Value(); l != nil {
-			f(l)
-			kept = append(kept, h)
-		} else {
-			h.pins.swap(nil)
+	c.handles = slices.DeleteFunc(c.handles, func(p *pin) bool {
+		l := p.limiter.Value()
+		switch {
+		case l == nil:
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.setLocked(nil)
+		case release:
+			l.goBy(nil)
 		}
-	}
-	clear(c.handles[len(kept):])
-	c.handles = kept
+		return l == nil
+	})
 }

@@ -32,7 +32,7 @@ func TestHandleDeniedForCertain(t *testing.T) {
 		}
 		e := l.only.Load()
 		for i := 0; ; i++ {
-			if _, shut := e.Shut(c.now()); shut {
+			if _, shut := e.Shut(c.reg.Now()); shut {
 				denied++ // it counts as one
 				break
 			}
@@ -61,7 +61,7 @@ func TestHandleDeniedForCertain(t *testing.T) {
 			t.Errorf("admitted %d, want at most %d", admitted, most)
 		}
 		c.session.Ask((*session.Loop).Collect)
-		if st := c.Counts(); st.Denied != denied || st.Admitted != admitted {
+		if st := c.Counters(); st.Denied != denied || st.Admitted != admitted {
 			t.Errorf("counted %d admitted and %d denied, want %d and %d", st.Admitted, st.Denied, admitted, denied)
 		}
 
@@ -91,10 +91,10 @@ func TestHandleResolvedAsItIsReleased(t *testing.T) {
 		for range 20_000 {
 			var both sync.WaitGroup
 			both.Go(l.resolve)
-			both.Go(l.release)
+			both.Go(func() { l.goBy(nil) })
 			both.Wait()
-			if settled := l.only.Load() != nil; settled != (len(l.pins.entries) == 1) {
-				t.Fatalf("the handle goes by a bucket: %t, and pins %d", settled, len(l.pins.entries))
+			if settled := l.only.Load() != nil; settled != (l.pin.entry != nil) {
+				t.Fatalf("the handle goes by a bucket: %t, and pins one: %t", settled, l.pin.entry != nil)
 			}
 		}
 		shut(t, c)

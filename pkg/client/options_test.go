@@ -45,7 +45,7 @@ func TestSoftWithCap(t *testing.T) {
 		if reasons[ReasonLimit] != 100 || reasons[ReasonOverage] != 20 || reasons[255] != 80 {
 			t.Errorf("%v, want 100 within the limit, 20 above it, 80 denied", reasons)
 		}
-		if st := c.Counts(); st.Admitted != 120 || st.Overage != 20 || st.Denied != 80 || st.Billed != 120 {
+		if st := c.Counters(); st.Admitted != 120 || st.Overage != 20 || st.Denied != 80 || st.Billed != 120 {
 			t.Errorf("stats %+v, want 120 admitted and billed, 20 of them overage, 80 denied", st)
 		}
 		shut(t, c)
@@ -143,7 +143,7 @@ func TestShadowLimit(t *testing.T) {
 			t.Errorf("allowed by %q, want by requests", d.Limit())
 		}
 		time.Sleep(time.Second)
-		st := c.Counts()
+		st := c.Counters()
 		if len(st.Trials) != 1 || st.Trials[0] != (Trial{Limit: "tried", Admitted: 10, WouldDeny: 51}) {
 			t.Errorf("trials %+v, want 10 admitted by tried and 51 it would have denied", st.Trials)
 		}
@@ -173,7 +173,7 @@ func TestShadowLimitOfAShadowVersion(t *testing.T) {
 			time.Sleep(time.Microsecond) // the shadow's buckets are answered
 		}
 		time.Sleep(100 * time.Millisecond)
-		for _, tr := range c.Counts().Trials {
+		for _, tr := range c.Counters().Trials {
 			if tr.Limit == "requests" && (tr.Admitted != 30 || tr.WouldDeny != 70) {
 				t.Errorf("requests: %+v, want 30 admitted and 70 denied, whatever the shadow limit has", tr)
 			}
@@ -181,7 +181,7 @@ func TestShadowLimitOfAShadowVersion(t *testing.T) {
 				t.Errorf("extra: %+v, want 5 admitted", tr)
 			}
 		}
-		if n := len(c.Counts().Trials); n != 2 {
+		if n := len(c.Counters().Trials); n != 2 {
 			t.Errorf("%d limits on trial, want 2", n)
 		}
 		shut(t, c)
@@ -206,7 +206,7 @@ func TestShadowVersion(t *testing.T) {
 		}
 		time.Sleep(100 * time.Millisecond)
 		trials := make(map[string]Trial)
-		for _, tr := range c.Counts().Trials {
+		for _, tr := range c.Counters().Trials {
 			trials[fmt.Sprint(tr.Limit, tr.Version)] = tr
 		}
 		if tr := trials["extratrue"]; tr.Admitted != 30 || tr.WouldDeny < 60 {
@@ -248,8 +248,8 @@ func TestLists(t *testing.T) {
 	other := limit.Limit{Name: "all", Rate: perSecond(1000), Burst: 1000, Meter: "all"}
 	bubble(t, plans(1, l, other), func(t *testing.T, s *fake) {
 		c := dial(t, s)
-		user := func(name string) Attribute { return Attribute{AttrUser, name} }
-		ip := func(a string) Attribute { return Attribute{AttrIP, a} }
+		user := func(name string) Attribute { return User(name) }
+		ip := func(a string) Attribute { return IP(a) }
 		for range 30 {
 			if d := c.Allow(t.Context(), tenant("a"), user("probe-1"), ip("192.0.2.6")); !d.Allowed || d.Limit() != "all" {
 				t.Fatalf("of the allow list: %+v by %q, want allowed by the other limit", d, d.Limit())
@@ -291,7 +291,7 @@ func TestAddressesHaveOneBucket(t *testing.T) {
 		}
 		for range 30 {
 			for written, is := range spellings {
-				got[is] += drive(c, 1, 1, tenant("a"), Attribute{AttrIP, written})
+				got[is] += drive(c, 1, 1, tenant("a"), IP(written))
 				time.Sleep(time.Millisecond)
 			}
 		}
@@ -327,7 +327,7 @@ func TestPriorityReserve(t *testing.T) {
 			}
 			spend := func(priority string) (got int64) {
 				for i := range 2000 {
-					attrs := []Attribute{tenant("a"), {AttrPriority, priority}}
+					attrs := []Attribute{tenant("a"), Priority(priority)}
 					d := clients[i%agents].Allow(context.Background(), attrs...)
 					if d.Allowed {
 						got++
@@ -374,7 +374,7 @@ func TestTrialsOfOverridesShareAName(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		want := []Trial{{Limit: "(override)", Admitted: 2}, {Limit: "tried", Admitted: 2}}
-		if got := c.Counts().Trials; !slices.Equal(got, want) {
+		if got := c.Counters().Trials; !slices.Equal(got, want) {
 			t.Errorf("got %+v, want %+v", got, want)
 		}
 		if n := c.reg.Named(); len(n) != 2 || !n["tried"] || !n["requests"] {
@@ -406,7 +406,7 @@ func TestSoftLimitsOnTrial(t *testing.T) {
 			"endless":  {Limit: "endless", Version: true, Admitted: 30},
 			"extra":    {Limit: "extra", Version: true, Admitted: 30},
 		}
-		for _, tr := range c.Counts().Trials {
+		for _, tr := range c.Counters().Trials {
 			if tr != want[tr.Limit] {
 				t.Errorf("%+v, want %+v", tr, want[tr.Limit])
 			}
@@ -508,7 +508,7 @@ func TestAQuestionIsAnsweredAsARequestIsDecided(t *testing.T) {
 		s.leases = memstore.New()
 		c := dial(t, s)
 		at := func(endpoint, user string) []Attribute {
-			return []Attribute{tenant("a"), {"endpoint", endpoint}, {"user", user}, {AttrPriority, "low"}}
+			return []Attribute{tenant("a"), {"endpoint", endpoint}, {"user", user}, Priority("low")}
 		}
 		for _, endpoint := range []string{"hard", "deny", "allow", "soft", "boundless", "lock", "prior", "paced", "window", "quick"} {
 			for _, user := range []string{"u", "bad", "good"} {
@@ -681,7 +681,7 @@ func TestATrialOutlivesItsBucket(t *testing.T) {
 		rarely()
 		time.Sleep(time.Second)
 		var counted int64
-		for _, trial := range c.Counts().Trials {
+		for _, trial := range c.Counters().Trials {
 			counted += trial.Admitted + trial.WouldDeny
 		}
 		if counted != 10 {

@@ -18,14 +18,14 @@ func TestDecisionsTellOfOverrides(t *testing.T) {
 		for id, want := range map[string]int64{"own": 7, "plain": 60} {
 			check := func(what string, d Decision) {
 				t.Helper()
-				if d.Limit() != "requests" || d.Quota() != want || d.Window() != time.Second {
-					t.Errorf("%s, %s: by %q, %d in %v, want requests, %d in 1s", id, what, d.Limit(), d.Quota(), d.Window(), want)
+				if d.Limit() != "requests" || d.Details().Quota != want || d.Details().Window != time.Second {
+					t.Errorf("%s, %s: by %q, %d in %v, want requests, %d in 1s", id, what, d.Limit(), d.Details().Quota, d.Details().Window, want)
 				}
 			}
-			a := []Attribute{tenant(id), {AttrUser, "u"}}
+			a := []Attribute{tenant(id), User("u")}
 			fresh := c.AllowN(t.Context(), 0, a...)
 			check("before there is a bucket", fresh)
-			if got := fresh.Remaining(); got != map[string]int64{"own": 14, "plain": 60}[id] {
+			if got := fresh.Details().Remaining; got != map[string]int64{"own": 14, "plain": 60}[id] {
 				t.Errorf("%s, before there is a bucket: %d are left, want the whole burst", id, got)
 			}
 			for _, what := range []string{"at first", "again", "and again", "known"} {

@@ -11,10 +11,10 @@ import (
 
 // on is a limit of one endpoint.
 func on(path, name string) limit.Limit {
-	return limit.Limit{Name: name, Rate: perSecond(100), Burst: 1000, Match: []limit.Match{{Attribute: AttrEndpoint, Patterns: []string{path}}}}
+	return limit.Limit{Name: name, Rate: perSecond(100), Burst: 1000, Match: []limit.Match{{Attribute: "endpoint", Patterns: []string{path}}}}
 }
 
-func to(path string) []Attribute { return []Attribute{tenant("a"), {AttrEndpoint, path}} }
+func to(path string) []Attribute { return []Attribute{tenant("a"), Endpoint(path)} }
 
 // While the process stands still, leases end and the store lets go of them; what is spent of them all the same, before they
 // are emptied, is counted by limit. What is spent of a lease in time is not, nor what a shadow limit says.
@@ -60,7 +60,7 @@ func TestLateSpends(t *testing.T) {
 // when there is contact again. Those of a lease that goes on are not.
 func TestOutageUnitsOfSlots(t *testing.T) {
 	slots := func(path, name string) limit.Limit {
-		return limit.Limit{Name: name, Algorithm: limit.Concurrency, Slots: 20, OnOutage: limit.OutageOpen, Match: []limit.Match{{Attribute: AttrEndpoint, Patterns: []string{path}}}}
+		return limit.Limit{Name: name, Algorithm: limit.Concurrency, Slots: 20, OnOutage: limit.OutageOpen, Match: []limit.Match{{Attribute: "endpoint", Patterns: []string{path}}}}
 	}
 	bubble(t, plans(1, slots("/open", "open"), slots("/leased", "leased")), func(t *testing.T, s *fake) {
 		c := dial(t, s)

@@ -1,85 +1,87 @@
 package client
 
 import (
-	"time"
+	"context"
 
 	"github.com/f4ee788f/quota/internal/core/agent"
 	"github.com/f4ee788f/quota/internal/core/bucket"
 	"github.com/f4ee788f/quota/internal/core/limit"
+	"github.com/f4ee788f/quota/internal/core/match"
 )
 
-// peek is what is to be expected of a request of n units, of which it takes none; endless says that it passes limits of slots by. It
-// calls met for each bucket that is not expected to deny; nil for nobody.
-func (c *Client) peek(set *agent.Set, n int64, a []limit.Attribute, endless bool, met func(leg)) Decision {
+// Peek tells whether a request of n units would be allowed, as far as this client knows. It takes nothing, and waits
+// only for a tenant that is not known yet, no longer than ctx and WithMaxWait. With n = 0 it asks for one unit.
+func (c *Client) Peek(ctx context.Context, n int64, attributes ...Attribute) Decision {
+	r := c.request(n, attributesOf(attributes))
+	r.peeks = true
+	return r.decide(ctx)
+}
+
+// peek returns the decision to be expected from the buckets' present state. It calls met, unless nil, for each bucket
+// that is not expected to deny.
+func (r *request) peek(met func(*match.Item, *agent.Entry)) Decision {
 	d := Decision{Allowed: true, Reason: ReasonUnlimited}
-	mode := c.reg.Mode()
-	rank := uint16(len(set.Items))
-	for i := range set.Items {
-		it := &set.Items[i]
-		if endless && it.Slots || !it.Rule.Applies(a) || it.Vet && it.Rule.Listed(a) == limit.AllowedBy {
-			continue
-		}
-		e := c.reg.Entry(&set.List, i, a)
-		if it.Rank < rank {
-			rank = it.Rank
-			d.Reason, d.by = ReasonLimit, speaks(set, it, e)
+	mode := r.c.reg.Mode()
+	var strictest *match.Item
+	for i, it := range r.in(&r.set.List).each {
+		e := r.c.reg.Entry(&r.set.List, i, r.attrs)
+		if strictest == nil || it.Rank < strictest.Rank {
+			strictest = it
+			d.Reason, d.by = ReasonLimit, sourceIn(r.set, it, e)
 		}
 		if mode != limit.ModeNormal {
 			continue
 		}
-		if denied, is := c.foresee(set, it, e, n, a); is {
+		if denied, is := r.foresee(it, e); is {
 			return denied
 		}
 		if e != nil && met != nil {
-			met(leg{it, e})
+			met(it, e)
 		}
 	}
-	held := rank < uint16(len(set.Items))
 	switch {
-	case mode == limit.ModeAllowAll || held && mode != limit.ModeNormal:
+	case mode == limit.ModeAllowAll || strictest != nil && mode != limit.ModeNormal:
 		d.Reason = ReasonSwitch
-	case !held && agent.Lookup(a, AttrTenant) == "":
+	case strictest == nil && !r.together && r.tenant() == "":
 		return Decision{Reason: ReasonNoTenant}
 	}
 	return d
 }
 
-// foresee is the denial of n units that is to be expected of a limit, if any is. Its bucket may be nil.
-func (c *Client) foresee(set *agent.Set, it *agent.Item, e *agent.Entry, n int64, a []limit.Attribute) (d Decision, is bool) {
+// foresee is the denial that is to be expected of a limit, if any. Its bucket is nil where there is none yet.
+func (r *request) foresee(it *match.Item, e *agent.Entry) (d Decision, denied bool) {
+	c, n := r.c, max(r.n, 1)
 	if e == nil {
-		if it.Vet && it.Rule.Listed(a) == limit.DeniedBy {
-			return Decision{Reason: ReasonListed, by: speaks(set, it, nil)}, true
+		if it.Vet && it.Rule.Listed(r.attrs) == limit.DeniedBy {
+			return Decision{Reason: ReasonListed, by: sourceIn(r.set, it, nil)}, true
 		}
 		if l := &it.Rule.Limit; c.lost.Load() && !l.CountsOnly() && (l.OnOutage == limit.OutageClosed || !opens(it)) {
-			return Decision{Reason: ReasonOutage, RetryAfter: time.Second, by: speaks(set, it, nil)}, true
+			return inASecond(ReasonOutage, sourceIn(r.set, it, nil)), true
 		}
-		return d, false // nothing is known of it
+		return d, false
 	}
-	h := leg{it, e}
-	if it.Vet {
-		if reason := c.vetted(it, e, n, a); reason != ReasonLimit {
-			return Decision{Reason: reason, RetryAfter: c.later(e, reason), by: h.speaks()}, true
-		}
+	if d, denied = c.vet(it, e, n, r.attrs); denied {
+		return d, true
 	}
 	lost := c.lost.Load() || e.Lost()
-	v := e.Foresee(c.now(), n, lost)
+	v := e.Foresee(c.reg.Now(), n, lost)
 	if v.Outcome != bucket.Denied {
 		return d, false
 	}
 	if it.Soft && !(lost && c.closes(it, e)) {
-		above := c.reg.Above(e)
-		if above == nil && (!lost || opens(it)) || above != nil && above.Foresee(c.now(), n, lost).Outcome != bucket.Denied {
+		overage := c.reg.Above(e)
+		if overage == nil && (!lost || opens(it)) {
+			return d, false
+		}
+		if overage != nil && overage.Foresee(c.reg.Now(), n, lost).Outcome != bucket.Denied {
 			return d, false
 		}
 	}
-	return c.denial(h, v, lost), true
+	return c.denial(it, e, v, lost), true
 }
 
-// opens reports whether a limit admits, out of contact, what comes to no bucket that is known: itself, or above itself without a bound.
-func opens(it *agent.Item) bool {
-	if it.Rule.Limit.OnOutage == limit.OutageOpen {
-		return true
-	}
-	above := it.Rule.Overage()
-	return above != nil && above.Limit.CountsOnly()
+// opens reports whether a limit without a bucket admits out of contact: by on_outage, or by an overage without a bound.
+func opens(it *match.Item) bool {
+	overage := it.Rule.Overage()
+	return it.Rule.Limit.OnOutage == limit.OutageOpen || overage != nil && overage.Limit.CountsOnly()
 }

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/f4ee788f/quota/internal/core/lease/memstore"
@@ -110,7 +111,7 @@ func TestTenantChange(t *testing.T) {
 			t.Errorf("admitted %d after the change of plan, want 90 to 92", got)
 		}
 		total += got
-		if d := l.Allow(t.Context()); d.Allowed || d.Quota() != 1 || d.Limit() != "requests" {
+		if d := l.Allow(t.Context()); d.Allowed || d.Details().Quota != 1 || d.Limit() != "requests" {
 			t.Errorf("%+v of %s, want denied by requests", d, d.Limit())
 		}
 		s.tenant(limit.Tenant{ID: "a", Plan: "big", Suspended: true})
@@ -157,9 +158,9 @@ func TestUnknownTenants(t *testing.T) {
 			{[]Attribute{tenant("stranger")}, false, ReasonNoPlan, ""},
 			{[]Attribute{tenant("no good")}, false, ReasonInvalid, ""},
 			{nil, false, ReasonNoTenant, ""},
-			{[]Attribute{{AttrEndpoint, "POST /login"}, {AttrIP, "10.0.0.1"}}, true, ReasonLimit, "login"},
+			{[]Attribute{Endpoint("POST /login"), IP("10.0.0.1")}, true, ReasonLimit, "login"},
 			{[]Attribute{tenant("a")}, true, ReasonLimit, "requests"},
-			{[]Attribute{tenant("a"), {AttrEndpoint, "POST /login"}}, true, ReasonLimit, "requests"},
+			{[]Attribute{tenant("a"), Endpoint("POST /login")}, true, ReasonLimit, "requests"},
 		} {
 			d := c.Allow(t.Context(), w.attrs...)
 			if d.Allowed != w.allow || d.Reason != w.reason || d.Limit() != w.limit && w.limit != "requests" {
@@ -349,7 +350,7 @@ func TestHammer(t *testing.T) {
 						method := []string{"GET", "POST", "PUT"}[r.IntN(3)]
 						endpoint := fmt.Sprint("/", r.IntN(20))
 						n := int64(1 + r.IntN(3))
-						d := c.AllowN(context.Background(), n, tenant(id), Attribute{AttrUser, fmt.Sprint(r.IntN(40))}, Attribute{AttrMethod, method}, Attribute{AttrEndpoint, endpoint})
+						d := c.AllowN(context.Background(), n, tenant(id), User(fmt.Sprint(r.IntN(40))), Method(method), Endpoint(endpoint))
 						if d.Allowed {
 							mine[id+" requests "] += n
 							mine[id+" by-endpoint endpoint="+endpoint] += n
@@ -447,7 +448,7 @@ func TestBucketsAreBounded(t *testing.T) {
 		for round := range 5 {
 			users := 0
 			for ; ; users++ {
-				d := c.Allow(t.Context(), tenant("a"), Attribute{AttrUser, fmt.Sprint(round, "-", users)})
+				d := c.Allow(t.Context(), tenant("a"), User(fmt.Sprint(round, "-", users)))
 				if !d.Allowed {
 					if d.Reason != ReasonOverloaded || users < 8 || users > 10 {
 						t.Errorf("round %d: user %d was denied: %+v; want some 10 users, then overloaded", round, users, d)
@@ -457,7 +458,7 @@ func TestBucketsAreBounded(t *testing.T) {
 			}
 			admitted += int64(users)
 			time.Sleep(20 * time.Second)
-			if c.Allow(t.Context(), tenant("a"), Attribute{AttrUser, fmt.Sprint(round, "-again")}).Allowed {
+			if c.Allow(t.Context(), tenant("a"), User(fmt.Sprint(round, "-again"))).Allowed {
 				admitted++
 			}
 			time.Sleep(20 * time.Second)
@@ -488,7 +489,7 @@ func TestFirstTouchesAreOne(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 50 {
 			wg.Go(func() {
-				if c.Allow(context.Background(), tenant("a"), Attribute{AttrUser, "u"}).Allowed {
+				if c.Allow(context.Background(), tenant("a"), User("u")).Allowed {
 					allowed.Add(1)
 				}
 			})
@@ -502,6 +503,59 @@ func TestFirstTouchesAreOne(t *testing.T) {
 	})
 }
 
+// While nothing is leased a request does not wait where the limit has credit for as many agents as servers count. They
+// may come to be more: the most of a minute counts. What was on credit is billed, and told in calls of many.
+func TestCreditOfAFleet(t *testing.T) {
+	bubble(t, plans(1, requests(100, 1000)), func(t *testing.T, s *fake) {
+		s.agents, s.delay = 10, 5*time.Millisecond
+		const tenants = 200
+		for i := range tenants {
+			id := fmt.Sprint("t", i)
+			s.tenants[id] = limit.Tenant{ID: id, Exists: true, Plan: "p", Revision: 1}
+		}
+		c := dial(t, s)
+		touch := func(from, to int) (allowed, waited int64) {
+			var all sync.WaitGroup
+			var allows, waits atomic.Int64
+			for i := from; i < to; i++ {
+				id := tenant(fmt.Sprint("t", i))
+				c.AllowN(t.Context(), 0, id) // its plan is known from here on
+				began := time.Now()
+				all.Go(func() {
+					if c.Allow(t.Context(), id).Allowed {
+						allows.Add(1)
+					}
+					if time.Since(began) > 0 {
+						waits.Add(1)
+					}
+				})
+				synctest.Wait()
+			}
+			all.Wait()
+			return allows.Load(), waits.Load()
+		}
+		before := c.Stats()
+		if allowed, waited := touch(0, tenants/2); allowed != tenants/2 || waited > 0 {
+			t.Errorf("%d of %d first requests are allowed, and %d waited; want all and none", allowed, tenants/2, waited)
+		}
+		time.Sleep(time.Second)
+		st := c.Stats()
+		if calls := st.RenewCalls - before.RenewCalls - tenants/2; calls > 10 {
+			t.Errorf("%d calls for %d renewals, want 10 at most", calls, st.Renewals-before.Renewals)
+		}
+		s.set(func(f *fake) { f.agents = 11 })
+		c.AllowN(t.Context(), 0, tenant("news"))
+		s.set(func(f *fake) { f.agents = 3 }) // another server, which does not hear of all
+		if allowed, waited := touch(tenants/2, tenants); allowed != tenants/2 || waited != tenants/2 {
+			t.Errorf("%d of %d first requests are allowed, and %d waited; want all and all", allowed, tenants/2, waited)
+		}
+		shut(t, c)
+		if got := s.billed(func(ledger.Row) bool { return true }); got != tenants {
+			t.Errorf("the ledger has %d units, admitted were %d", got, tenants)
+		}
+	})
+}
+
 // Leases whose terms end near each other are renewed together, although they began apart.
 func TestRenewalsGoTogether(t *testing.T) {
 	user := limit.Limit{Name: "per-user", Rate: perSecond(1000), Burst: 2000, By: []string{"user"}}
@@ -511,7 +565,7 @@ func TestRenewalsGoTogether(t *testing.T) {
 		c := dial(t, s)
 		var users []Attribute
 		for i := range 40 {
-			users = append(users, Attribute{AttrUser, fmt.Sprintf("u%d", i)})
+			users = append(users, User(fmt.Sprintf("u%d", i)))
 		}
 		var before Stats
 		for step := range 16000 { // every user each 0.2 s, 5 ms apart, for 400 s: terms are two minutes after some
@@ -583,7 +637,7 @@ func TestUnitsInLimboAreNotBilled(t *testing.T) {
 				f.buckets["dry|a|"] = &central{last: time.Now().Add(time.Hour), number: make(map[string]int64), granted: make(map[string]int64), spent: make(map[string]int64)}
 			})
 			for range 3 {
-				if d := c.Allow(t.Context(), tenant("a"), Attribute{AttrMethod, "POST"}); d.Allowed || d.Limit() != "dry" {
+				if d := c.Allow(t.Context(), tenant("a"), Method("POST")); d.Allowed || d.Limit() != "dry" {
 					t.Fatalf("%+v by %q, want denied by the other limit", d, d.Limit())
 				}
 			}

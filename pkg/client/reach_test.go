@@ -5,11 +5,17 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net"
 	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/f4ee788f/quota/internal/core/bubbled"
 )
 
 // record keeps what is written, and can be read meanwhile.
@@ -122,4 +128,59 @@ func TestTLSOnOneSideOnlyIsSaid(t *testing.T) {
 		}
 		_ = c.Close(t.Context())
 	}
+}
+
+// A client that is there before its server has the policy within a tenth of a second after the server comes, however
+// long that took. Of a server that accepts connections and is of no use it wants one in half a second at most.
+func TestDialBeforeTheServer(t *testing.T) {
+	for _, late := range []time.Duration{300 * time.Millisecond, 3 * time.Second, time.Minute} {
+		bubble(t, plans(1, requests(100, 1000)), func(t *testing.T, s *fake) {
+			comes := time.Now().Add(late)
+			tries := 0
+			refused := func(ctx context.Context, addr string) (net.Conn, error) {
+				if tries++; time.Now().Before(comes) {
+					return nil, errors.New("connection refused")
+				}
+				return s.dial(ctx, addr)
+			}
+			c := dial(t, s, WithFirstWait(0), WithDialer(refused), WithLogger(slog.New(slog.DiscardHandler)))
+			defer shut(t, c)
+			time.Sleep(time.Until(comes))
+			select {
+			case <-c.session.Known():
+			case <-time.After(time.Hour):
+			}
+			if after := time.Since(comes); after > 100*time.Millisecond {
+				t.Errorf("the policy is here %v after the server came", after)
+			}
+			if most := int(25 * late.Seconds()); tries > most+2 {
+				t.Errorf("%d tries within %v, want %d at most", tries, late, most)
+			}
+		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		l, dialing, shaken := bufconn.Listen(1), bubbled.NewDialing(), 0
+		go func() {
+			for {
+				conn, err := l.Accept()
+				if err != nil {
+					return
+				}
+				if n, _ := conn.Read(make([]byte, 1)); n > 0 {
+					shaken++
+				}
+				_ = conn.Close()
+			}
+		}()
+		c, err := Dial(t.Context(), "passthrough:none", WithDialer(dialing.To(l)), WithAgent("a"), WithFirstWait(10*time.Second), WithLogger(slog.New(slog.DiscardHandler)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if shaken < 5 || shaken > 20 {
+			t.Errorf("%d connections in ten seconds, want 5 to 20", shaken)
+		}
+		_ = c.Close(t.Context())
+		_ = l.Close()
+		synctest.Wait()
+	})
 }

@@ -9,54 +9,51 @@ import (
 	"sync"
 	"time"
 
-	"github.com/f4ee788f/quota/internal/core/agent"
+	"github.com/f4ee788f/quota/internal/core/bucket"
 	"github.com/f4ee788f/quota/internal/core/limit"
-	"github.com/f4ee788f/quota/internal/core/session"
 )
 
 var (
-	// ErrReservationEnded is returned by Commit and Cancel of a reservation that has ended:
-	// committed, cancelled, expired, or cancelled by Close.
+	// ErrReservationEnded is returned by Commit and Cancel of a reservation that has ended: by either of them, by its
+	// expiry, or by the client's Close.
 	ErrReservationEnded = errors.New("client: the reservation has ended")
 	// ErrCost is wrapped by Commit's error about a cost out of range; the reservation goes on.
 	ErrCost = errors.New("client: invalid cost")
 )
 
-// Reservation is units that a request may cost at most, taken of every limit that holds it, until it is
-// known what it does. It ends once: by Commit, Cancel, its expiry or the client's Close. It
-// is safe for concurrent use. The nil Reservation, of a request that was denied, has ended.
+// Reservation is units taken of every limit that applies to a request: the most that it may cost, until that is known.
+// It ends once: by Commit, Cancel, its expiry or the client's Close. It is safe for concurrent use. The nil
+// Reservation, of a denied request, has ended.
 type Reservation struct {
-	c       *Client
-	n       int64
-	legs    []leg
-	windows []int64 // by legs: that the units are of
-	slots   []bool  // by legs: they are slots, which are given back at the end whatever it is
-	void    bool    // they were admitted by a switch, whether or not they were there
+	c      *Client
+	n      int64
+	claims []claim
+	void   bool // an operator's switch admitted the units, whether or not they were there
 
-	// Under the client's reservation mutex.
-	at      *list.Element // of those that live; nil once it has ended
-	expires time.Time
+	// Guarded by reservations.mu.
+	deciding bool
+	at       *list.Element // of those that live; nil for none
+	expires  time.Time
 }
 
-// reservations are those that live, in the order in which they expire: all last equally long.
+// reservations are those that live or are yet to be decided.
 type reservations struct {
 	mu      sync.Mutex
-	live    list.List // of *Reservation
-	n       int
-	units   int64
-	expired int64
+	live    list.List // of *Reservation, in the order in which they expire: all last equally long
+	n       int       // with those that are yet to be decided
+	units   int64     // theirs
+	expired int64     // so far
 	closed  bool
 }
 
-// Reserve decides a request as AllowN does, for one whose cost is known only afterwards: n is the
-// most that it may cost, at least 1. An allowed one comes with a Reservation of n units,
-// which has to be ended: Commit says what it cost, Cancel that it cost nothing. One that is
-// not ended within WithReservationTime is cancelled by itself.
+// Reserve decides a request whose cost is known only afterwards, as AllowN does. n is the most that it may cost, 1 to
+// 1,000,000,000. An allowed one comes with a Reservation of n units, which the caller has to end: Commit says what the
+// request cost, Cancel that it cost nothing. After WithReservationTime it is cancelled by itself.
 //
-// For the limits a reserved unit is spent until the reservation ends. What Commit or Cancel puts back can be
-// spent again, unless the window that it is of is over. For the ledger nothing counts but what is committed.
+// For the limits a reserved unit is spent until the reservation ends. Units that Commit or Cancel puts back can be
+// spent again, unless their window is over. For the ledger only committed units count.
 //
-// While as many reservations live as may, requests are denied with ReasonOverloaded.
+// While WithMaxReservations of them live, requests are denied with ReasonOverloaded.
 func (c *Client) Reserve(ctx context.Context, n int64, attributes ...Attribute) (*Reservation, Decision) {
 	if n < 1 {
 		c.refused.Add(1)
@@ -68,13 +65,13 @@ func (c *Client) Reserve(ctx context.Context, n int64, attributes ...Attribute) 
 			return nil, Decision{Reason: ReasonClosed}
 		}
 		c.overloaded.Add(1)
-		return nil, Decision{Reason: ReasonOverloaded, RetryAfter: time.Second}
+		return nil, inASecond(ReasonOverloaded, nil)
 	}
 	r := c.request(n, attributesOf(attributes))
 	r.reserves = res
-	d := c.begun(ctx, r)
+	d := r.decide(ctx)
 	if !d.Allowed {
-		c.reserved.remove(res)
+		c.reserved.end(res)
 		return nil, d
 	}
 	if !c.reserved.start(res, time.Now().Add(c.cfg.reservationTime)) {
@@ -85,18 +82,12 @@ func (c *Client) Reserve(ctx context.Context, n int64, attributes ...Attribute) 
 	return res, d
 }
 
-// Units returns how many units are reserved.
-func (r *Reservation) Units() int64 {
-	if r == nil {
-		return 0
-	}
-	return r.n
-}
-
-// Commit says that the request cost m units, 0 to 1,000,000,000, and puts back the rest. More than
-// was reserved is admitted beyond: counted, billed, and taken from what the
-// limits have next. Of slots, which all come back, m count as started, and no more than were reserved. It fails with
-// ErrReservationEnded and settles nothing where the reservation has ended: after its expiry, what the request did is in no count.
+// Commit says that the request cost m units, 0 to 1,000,000,000, and puts back the rest. Units beyond the reserved ones
+// are admitted as well: counted, billed, and taken from the units that the limits get next. Slots all come back. m of
+// them, but no more than were reserved, count as started.
+//
+// It fails with ErrReservationEnded where the reservation has ended: then nothing is counted. ErrCost says that m is
+// out of range; the reservation goes on.
 func (r *Reservation) Commit(m int64) error {
 	if m < 0 || m > limit.MaxUnits {
 		return fmt.Errorf("%w: %d units; 0 to %d", ErrCost, m, int64(limit.MaxUnits))
@@ -108,57 +99,62 @@ func (r *Reservation) Commit(m int64) error {
 	return nil
 }
 
-// Cancel says that the request cost nothing, and puts all back. It fails with
-// ErrReservationEnded where the reservation has ended, and may so be deferred behind a Commit.
+// Cancel says that the request cost nothing, and puts all units back. It fails with ErrReservationEnded where the
+// reservation has ended, so it may be deferred behind a Commit.
 func (r *Reservation) Cancel() error { return r.Commit(0) }
 
-// spend spends m of the units, and puts back the rest.
+// spend counts m units as spent, and puts back the rest.
 func (r *Reservation) spend(m int64) {
-	for i, h := range r.legs {
-		if r.slots[i] {
-			// As many as were spent count as started, and all come back.
-			started := min(m, r.n)
-			session.Serve(h.entry.Cancel(r.n - started))
-			if h.item.Inherited {
-				h.entry.Inherit(started - r.n)
-			}
-			h.entry.Release(r.n)
-			r.c.finish(h.entry, started)
-			continue
-		}
-		// What is an ancestor's only to hold is known before it is admitted, and until it was put back.
-		more, less := int64(0), int64(0)
-		if h.item.Inherited {
-			more, less = max(m-r.n, 0), max(r.n-m, 0)
-			h.entry.Hold(more + less)
-			h.entry.Inherit(more)
-		}
-		attend := false
-		if r.void {
-			h.entry.SettleAdmitted(r.n, m, r.windows[i])
-		} else {
-			attend = h.entry.Settle(r.n, m, r.windows[i])
-		}
-		if h.item.Inherited {
-			h.entry.Inherit(-less)
-			h.entry.Release(more + less)
-		}
-		if attend {
-			r.c.attend(h.entry)
-		}
+	for i := range r.claims {
+		r.c.spend(&r.claims[i], r.n, m, r.void)
 	}
 }
 
-// keep takes what the request has in hand over into its reservation.
-func (r *request) keep(mode limit.Mode) {
-	res := r.reserves
-	res.legs, res.void = slices.Clone(r.legs), mode != limit.ModeNormal
-	for i, h := range r.legs {
-		if !h.item.Slots && !res.void {
-			h.entry.Reserve(r.n, r.windows[i])
-			r.c.attend(h.entry) // when it was looked at last, its lease may have had nothing to go on for
+// spend counts m units of a claim as spent, after n were reserved. If m is less, the rest goes back; if m is more, the
+// excess is admitted.
+func (c *Client) spend(h *claim, n, m int64, void bool) {
+	e := h.entry
+	if h.item.Slots {
+		started := min(m, n)
+		bucket.Serve(e.Cancel(n - started))
+		if h.item.Inherited {
+			e.Inherit(started - n)
 		}
-		res.windows, res.slots = append(res.windows, r.windows[i]), append(res.slots, h.item.Slots)
+		e.Release(n)
+		c.finish(e, started)
+		return
+	}
+	// Units not billed at an ancestor's bucket are told before they are admitted, and until they were put back.
+	more, less := int64(0), int64(0)
+	if h.item.Inherited {
+		more, less = max(m-n, 0), max(n-m, 0)
+		e.Hold(more + less)
+		e.Inherit(more)
+	}
+	attend := false
+	if void {
+		e.SettleAdmitted(n, m, h.window)
+	} else {
+		attend = e.Settle(n, m, h.window)
+	}
+	if h.item.Inherited {
+		e.Inherit(-less)
+		e.Release(more + less)
+	}
+	if attend {
+		c.session.Attend(e)
+	}
+}
+
+// reserve hands the units that the request has over to its reservation.
+func (r *request) reserve() {
+	res := r.reserves
+	res.claims, res.void = slices.Clone(r.claims), r.mode != limit.ModeNormal
+	for _, h := range r.claims {
+		if !h.item.Slots && !res.void {
+			h.entry.Reserve(r.n, h.window)
+			r.c.session.Attend(h.entry) // its lease has something to go on for
+		}
 	}
 }
 
@@ -171,31 +167,23 @@ func (l *reservations) add(r *Reservation, most int) bool {
 	}
 	l.n++
 	l.units += r.n
+	r.deciding = true
 	return true
 }
 
-// remove takes one out that was not allowed.
-func (l *reservations) remove(r *Reservation) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.n--
-	l.units -= r.n
-}
-
-// start puts an allowed one in line; false where it is too late for any.
+// start lets an allowed one live; false where the client is closed.
 func (l *reservations) start(r *Reservation, expires time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
-		l.n--
-		l.units -= r.n
+		l.endLocked(r)
 		return false
 	}
-	r.expires, r.at = expires, l.live.PushBack(r)
+	r.deciding, r.expires, r.at = false, expires, l.live.PushBack(r)
 	return true
 }
 
-// end takes a live one out, and reports whether it was.
+// end takes a reservation out, and reports whether it was there.
 func (l *reservations) end(r *Reservation) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -203,18 +191,20 @@ func (l *reservations) end(r *Reservation) bool {
 }
 
 func (l *reservations) endLocked(r *Reservation) bool {
-	if r.at == nil {
+	switch {
+	case r.at != nil:
+		l.live.Remove(r.at)
+	case !r.deciding:
 		return false
 	}
-	l.live.Remove(r.at)
-	r.at = nil
+	r.at, r.deciding = nil, false
 	l.n--
 	l.units -= r.n
 	return true
 }
 
-// expire cancels those whose time is over, all of them for the client's end, and returns when
-// the next one's is; the zero time for none.
+// expire cancels reservations whose time is over, and when the client closes all of them. It returns when the next one
+// expires; the zero time for none.
 func (l *reservations) expire(now time.Time, closing bool) (next time.Time) {
 	var over []*Reservation
 	l.mu.Lock()
@@ -241,12 +231,4 @@ func (l *reservations) count() (n, units, expired int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return int64(l.n), l.units, l.expired
-}
-
-// endingFor returns what ends an allowed request with slots; a reservation ends by itself.
-func (r *request) endingFor(set *agent.Set) *ending {
-	if !set.Slots || r.reserves != nil {
-		return nil
-	}
-	return r.c.endingOf(r.legs, r.n)
 }

@@ -28,10 +28,10 @@ func TestReserve(t *testing.T) {
 		s.tenants["a/b"] = limit.Tenant{ID: "a/b", Exists: true, Plan: "p", Parent: "a", Revision: 1}
 		c := dial(t, s, WithReportInterval(50*time.Millisecond))
 		reserve := func(n int64) (*Reservation, Decision) {
-			return c.Reserve(t.Context(), n, tenant("a/b"), Attribute{AttrUser, "u"})
+			return c.Reserve(t.Context(), n, tenant("a/b"), User("u"))
 		}
 		r, d := reserve(50)
-		if r == nil || !d.Allowed || r.Units() != 50 {
+		if r == nil || !d.Allowed || r.n != 50 {
 			t.Fatalf("%+v, want 50 units reserved", d)
 		}
 		if r, d := reserve(20); r != nil || d.Allowed || d.Limit() != "per-user" {
@@ -41,7 +41,7 @@ func TestReserve(t *testing.T) {
 		if got := s.billed(nil); got != 0 {
 			t.Errorf("%d units are billed of a reservation, want none", got)
 		}
-		if st := c.Stats(); st.Reservations != 1 || st.UnitsReserved != 50 || c.Counts().Admitted != 0 {
+		if st := c.Stats(); st.Reservations != 1 || st.UnitsReserved != 50 || c.Counters().Admitted != 0 {
 			t.Errorf("stats %+v, want one reservation of 50 units", st)
 		}
 		if err := r.Commit(-1); !errors.Is(err, ErrCost) {
@@ -90,9 +90,9 @@ func TestReservationsKeepTheirLeases(t *testing.T) {
 	bubble(t, plans(1, daily), func(t *testing.T, s *fake) {
 		s.set(func(s *fake) { s.chunk = 0 }) // nothing but what is asked for, so that nothing else keeps the lease
 		c := dial(t, s)
-		c.Allow(t.Context(), tenant("a"), Attribute{AttrUser, "first"}) // the tenant is known
+		c.Allow(t.Context(), tenant("a"), User("first")) // the tenant is known
 		reserved := make([]*Reservation, 20)
-		user := func(i int) Attribute { return Attribute{AttrUser, fmt.Sprint(i)} }
+		user := func(i int) Attribute { return User(fmt.Sprint(i)) }
 		var all sync.WaitGroup
 		for i := range reserved {
 			all.Go(func() { reserved[i], _ = c.Reserve(t.Context(), 50, tenant("a"), user(i)) })
@@ -251,7 +251,7 @@ func TestReservationsHammer(t *testing.T) {
 				for range unraced.Some(800) {
 					id := []string{"a", "a/b"}[rng.IntN(2)]
 					method := []string{"GET", "POST"}[rng.IntN(2)]
-					attrs := []Attribute{tenant(id), {AttrUser, fmt.Sprint(rng.IntN(20))}, {AttrMethod, method}}
+					attrs := []Attribute{tenant(id), User(fmt.Sprint(rng.IntN(20))), Method(method)}
 					count := func(n int64) {
 						mine[id+" soft"] += n
 						if method == "POST" {
@@ -322,7 +322,7 @@ func TestReservationsThatSpentAllAreToldOf(t *testing.T) {
 		time.Sleep(5 * time.Minute)
 		other := dial(t, s, WithAgent("gw-2"))
 		if d := other.AllowN(t.Context(), 240, tenant("a")); !d.Allowed {
-			t.Errorf("after five minutes at one a second: %+v with %d left, want all 240 again", d, d.Remaining())
+			t.Errorf("after five minutes at one a second: %+v with %d left, want all 240 again", d, d.Details().Remaining)
 		}
 		shut(t, c)
 		shut(t, other)
@@ -344,7 +344,7 @@ func TestStocksThatWereSpentToTheLastUnitAreToldOf(t *testing.T) {
 				time.Sleep(10 * time.Minute)
 				other := dial(t, s, WithAgent("gw-2"))
 				if d := other.AllowN(t.Context(), 50, tenant("a")); !d.Allowed {
-					t.Errorf("%d an hour, ten minutes after %d: %+v with %d left, want all 50 again", units, n, d, d.Remaining())
+					t.Errorf("%d an hour, ten minutes after %d: %+v with %d left, want all 50 again", units, n, d, d.Details().Remaining)
 				}
 				shut(t, c)
 				shut(t, other)

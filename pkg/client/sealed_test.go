@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/f4ee788f/quota/internal/core/journal"
+	"github.com/f4ee788f/quota/internal/core/ledger"
 	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
@@ -101,6 +102,107 @@ func TestUsageCannotBeInventedUnderASecret(t *testing.T) {
 	}
 }
 
+// raise adds units to each cell of a killed client that was in use, as one does who may write its files.
+func raise(t *testing.T, dir string, units uint64) {
+	t.Helper()
+	names, err := filepath.Glob(filepath.Join(dir, "*.cells.*"))
+	if err != nil || len(names) == 0 {
+		t.Fatal(names, err)
+	}
+	raised := 0
+	for _, name := range names {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for at := journal.CellSize; at < len(b); at += journal.CellSize { // the first is no bucket's
+			for _, put := range []int{at + 4*8, at + 5*8} {
+				if n := binary.LittleEndian.Uint64(b[put:]); n > 0 {
+					binary.LittleEndian.PutUint64(b[put:], n+units)
+					raised++
+				}
+			}
+		}
+		if err := os.WriteFile(name, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if raised == 0 {
+		t.Fatal("no cell was in use")
+	}
+}
+
+// empty makes the ledger a new one.
+func empty(s *fake) {
+	s.set(func(f *fake) {
+		f.unsealed = 0
+		clear(f.rows)
+		clear(f.seq)
+		clear(f.total)
+		clear(f.digest)
+		clear(f.closed)
+		clear(f.ends)
+	})
+}
+
+// Whoever may write the cells of a killed client, and does not know its secret, bills nobody: what the journal has sealed is
+// billed, and what cells have beyond that is in quarantine, whoever put it there. A client that ends leaves nothing such.
+func TestRaisedCellsBillNobodyUnderASecret(t *testing.T) {
+	for _, c := range []struct {
+		what   string
+		raised uint64
+	}{{"killed", 0}, {"killed, and cells raised by a few", 500}, {"by what overflows", 1 << 62}} {
+		t.Run(c.what, func(t *testing.T) {
+			bubble(t, plans(1, limit.Limit{Name: "requests", Rate: perSecond(1000), Burst: 1000, Meter: "requests"}), func(t *testing.T, s *fake) {
+				secret := WithJournalSecret([]byte("0123456789abcdef"))
+				dir := t.TempDir()
+				gw := dial(t, s, WithJournal(dir), secret, WithReportInterval(time.Minute))
+				time.Sleep(2 * time.Second) // its first report is sent
+				sealed := drive(gw, 1, 30, tenant("a"))
+				time.Sleep(2500 * time.Millisecond) // between two seals
+				last := drive(gw, 1, 7, tenant("a"))
+				killed, again := taken(t, dir), taken(t, dir)
+				shut(t, gw)
+				if n := s.billed(nil); n != sealed+last || s.unsealed != 0 {
+					t.Fatalf("ended: %d units are billed and %d unsealed, want all %d billed", n, s.unsealed, sealed+last)
+				}
+				empty(s)
+				if c.raised > 0 {
+					raise(t, killed, c.raised)
+				}
+				r, err := Recover(t.Context(), "passthrough:fake", killed, WithDialer(s.dial), secret)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if n := s.billed(nil); n != sealed {
+					t.Errorf("%d units are billed, want those that were sealed, %d", n, sealed)
+				}
+				want := last + int64(c.raised)
+				if c.raised > 1<<50 {
+					want = ledger.MaxTotal / 4
+				}
+				if n := s.unsealed; n != want || len(r.Lives) != 1 || r.Lives[0].Unsealed != n || r.Lives[0].Units != sealed+n || r.Usage[0].Admitted != sealed+n {
+					t.Errorf("%d units are in quarantine, want %d; it says %+v", n, want, r.Lives)
+				}
+				empty(s) // as a ledger that went back: it is sent again, and what was unsealed still is
+				if r, err = Recover(t.Context(), "passthrough:fake", killed, WithDialer(s.dial), secret); err != nil || r.ResentUnits != sealed+want {
+					t.Errorf("sent again: %+v, %v", r, err)
+				}
+				if n := s.billed(nil); n != sealed || s.unsealed != want {
+					t.Errorf("sent again: %d units are billed and %d in quarantine, want %d and %d", n, s.unsealed, sealed, want)
+				}
+				empty(s)
+				next := dial(t, s, WithJournal(again), secret)
+				time.Sleep(time.Second)
+				if st := next.Stats(); st.UnitsUnsealed != last || st.UnitsRecovered != sealed+last || s.billed(nil) != sealed || s.unsealed != last {
+					t.Errorf("at the next start %d units are billed and %d unsealed, want %d and %d: %+v", s.billed(nil), s.unsealed, sealed, last, st)
+				}
+				shut(t, next)
+			})
+		})
+	}
+}
+
 // A journal goes on with the secret that it was written under; with another, or none, the start is refused, and all stays for the one
 // that knows it. One without is settled before it gets one.
 func TestAJournalKeepsItsSecret(t *testing.T) {
@@ -139,7 +241,7 @@ func TestAJournalKeepsItsSecret(t *testing.T) {
 		shut(t, c)
 
 		plain, more := left()
-		if _, err := begin(plain, secret); !errors.Is(err, journal.ErrUnsealed) || !strings.Contains(err.Error(), "quota-agent recover without the secret") {
+		if _, err := begin(plain, secret); !errors.Is(err, journal.ErrUnsealed) || !strings.Contains(err.Error(), "was under a secret before, somebody put it there: move it aside") {
 			t.Errorf("a journal without a secret: %v", err)
 		}
 		if r := recoverAll(t, s, plain); len(r.Lives) != 1 || s.billed(nil) != admitted+more {

@@ -99,7 +99,7 @@ func unrest(t *testing.T, rng *rand.Rand) {
 				waits[e] = true
 			}
 			c.reg.Each(func(e *agent.Entry) {
-				if p := e.Plan(c.now()); !e.Flying && !waits[e] && p.Renew() < c.now()-time.Second.Microseconds() {
+				if p := e.Plan(c.reg.Now()); !e.Flying && !waits[e] && p.Renew() < c.reg.Now()-time.Second.Microseconds() {
 					t.Errorf("nobody looks at a bucket of %s that is to be renewed", e.Limit())
 				}
 			})

@@ -3,111 +3,61 @@ package client
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/f4ee788f/quota/internal/core/agent"
-	"github.com/f4ee788f/quota/internal/core/bucket"
 	"github.com/f4ee788f/quota/internal/core/limit"
+	"github.com/f4ee788f/quota/internal/core/match"
 )
 
-// exceed asks the bucket of what a soft limit admits above itself in place of bucket i,
-// which denied. What the first refused is not denied there: the second decides, and
-// counts. stop says that the request was decided.
-func (r *request) exceed(ctx context.Context, i int) (d Decision, again, stop bool) {
-	c, h := r.c, r.legs[i]
-	h.entry.Excuse(r.n)
-	r.leave(i)
-	beyond, err := c.reg.Beyond(h.entry, c.now())
-	if err != nil {
-		// The bucket itself is no longer part of the request: it counts the denial after all.
-		h.entry.Excuse(-r.n)
-		r.drop(i)
-		r.giveBack(false)
-		if errors.Is(err, agent.ErrGone) {
-			return d, true, true
+// exceed asks the overage bucket of a soft limit in place of the bucket of claim i, which denied. The overage decides,
+// so that the first bucket's denial is not counted. It reports false where there is no overage any more: the policy
+// changed, and the tenant's limits follow soon.
+func (r *request) exceed(ctx context.Context, i int) (s step, is bool) {
+	h := &r.claims[i]
+	beyond, err := r.c.reg.Beyond(h.entry, r.c.reg.Now())
+	switch {
+	case errors.Is(err, agent.ErrGone):
+		if !r.set.Gone() && !r.c.closed.Load() {
+			return onward, false // to ask again would ask the same limits
 		}
-		c.session.Press()
-		c.overloaded.Add(1)
-		return Decision{Reason: ReasonOverloaded, RetryAfter: time.Second, by: h.speaks()}, false, true
+		return r.restart(), true
+	case err != nil:
+		r.crowded()
+		return r.deny(inASecond(ReasonOverloaded, sourceOf(h.item, h.entry))), true
 	}
-	r.under = h.entry
-	r.become(i, beyond)
-	if beyond.Take(r.n) {
-		r.taken[i] = true
-		return d, false, false
-	}
-	switch second, lost := c.refill(beyond, r.n, false); second.Outcome {
-	case bucket.Admitted:
-		r.taken[i] = true
-		return d, false, false
-	case bucket.Rematch:
-		r.giveBack(false)
-		return d, true, true
-	case bucket.Wait:
-		d, stop = r.enqueue(i, false)
-		return d, false, stop
-	default:
-		if r.patient && !lost {
-			return r.comeDown(ctx)
-		}
-		r.giveBack(false)
-		return c.sooner(c.denial(h, second, lost), h.entry, r.n, lost), false, true
-	}
+	h.under = h.entry
+	r.move(h, beyond)
+	return r.askBucket(ctx, i), true
 }
 
-// sooner has a denial by what a limit admits above itself say when the limit itself has the units, if that is sooner.
+// comeDown has a request that waits its turn wait at the soft limit itself, whose overage denied.
+func (r *request) comeDown(ctx context.Context, i int) step {
+	r.move(&r.claims[i], r.claims[i].under)
+	return r.await(ctx, i, true)
+}
+
+// move has a claim ask another bucket of its limit. The one before denied it, and is not to count that.
+func (r *request) move(h *claim, to *agent.Entry) {
+	h.entry.Excuse(r.n)
+	r.leave(h)
+	under := h.under
+	*h = r.claim(h.item, to, true)
+	h.under = under
+}
+
+// sooner has a denial by a limit's overage say when the limit itself has the units, if that is sooner.
 func (c *Client) sooner(d Decision, under *agent.Entry, n int64, lost bool) Decision {
-	if own := time.Duration(under.RetryAfter(c.now(), n, lost)) * time.Microsecond; own > 0 && (d.RetryAfter == 0 || own < d.RetryAfter) {
+	own := micros(under.RetryAfter(c.reg.Now(), n, lost))
+	if own > 0 && (d.RetryAfter == 0 || own < d.RetryAfter) {
 		d.RetryAfter = own
 		if d.Reason == ReasonTooLarge {
-			d.Reason = ReasonLimit // above itself only: alone it has as many
+			d.Reason = ReasonLimit // too large for the overage only
 		}
 	}
 	return d
 }
 
-// comeDown has a request that waits its turn wait at the last limit itself, of which nothing is to be had above it.
-func (r *request) comeDown(ctx context.Context) (d Decision, again, stop bool) {
-	last := len(r.legs) - 1
-	r.legs[last].entry.Excuse(r.n)
-	r.leave(last)
-	r.become(last, r.under)
-	if d, stop := r.enqueue(last, true); stop {
-		return d, false, stop
-	}
-	return r.waitTurn(ctx)
-}
-
-// leave withdraws what bucket i was told of the request.
-func (r *request) leave(i int) {
-	h := r.legs[i]
-	if h.item.Inherited {
-		h.entry.Inherit(-r.n)
-	}
-	if r.said[i] {
-		h.entry.Release(r.n)
-		r.said[i] = false
-	}
-}
-
-// become puts another bucket of the limit in the place of bucket i, which the request left.
-func (r *request) become(i int, e *agent.Entry) {
-	r.legs[i].entry = e
-	r.windows[i] = windowOf(r.legs[i])
-	r.say(i)
-	if r.legs[i].item.Inherited {
-		e.Inherit(r.n)
-	}
-}
-
-// drop takes bucket i, of which nothing is taken or announced, out of the request.
-func (r *request) drop(i int) {
-	last := len(r.legs) - 1
-	r.legs[i], r.taken[i], r.said[i], r.windows[i], r.waiters[i] = r.legs[last], r.taken[last], r.said[last], r.windows[last], r.waiters[last]
-	r.legs, r.taken, r.said, r.windows, r.waiters = r.legs[:last], r.taken[:last], r.said[:last], r.windows[:last], r.waiters[:last]
-}
-
-// closes reports whether the limit is to deny out of contact, and has no live lease.
-func (c *Client) closes(it *agent.Item, e *agent.Entry) bool {
-	return it.Rule.Limit.OnOutage == limit.OutageClosed && !e.State(c.now()).Live
+// closes reports whether the limit is to deny out of contact, and its bucket has no live lease.
+func (c *Client) closes(it *match.Item, e *agent.Entry) bool {
+	return it.Rule.Limit.OnOutage == limit.OutageClosed && !e.State(c.reg.Now()).Live
 }

@@ -1,179 +1,95 @@
 package client
 
 import (
-	"sync"
+	"context"
 
 	"github.com/f4ee788f/quota/internal/core/agent"
-	"github.com/f4ee788f/quota/internal/core/bucket"
-	"github.com/f4ee788f/quota/internal/core/limit"
-	"github.com/f4ee788f/quota/internal/core/session"
+	"github.com/f4ee788f/quota/internal/core/match"
 )
 
-// try has the limits on trial decide a request that the others have decided already: shadow limits of
-// the policy in force where it was allowed, and the shadow version in any case. They count
-// what they admit and what they would deny, and the request neither waits nor is denied.
-func (c *Client) try(set *agent.Set, n int64, a []limit.Attribute, allowed bool) {
-	c.tryAs(new(conjunction), set, n, a, allowed)
-}
-
-// tryAs is try of a request of which the shadow version's limits have decided some, or others that are decided together with it.
-func (c *Client) tryAs(all *conjunction, set *agent.Set, n int64, a []limit.Attribute, allowed bool) {
-	t := set.Trial
-	if allowed {
-		for i := range t.Limits.Items {
-			c.tryOne(set, &t.Limits, i, n, a, new(conjunction))
-		}
-	}
-	if all.denied() {
-		return
-	}
-	for i := range t.Version.Items {
-		if t.Version.Items[i].Rule.Limit.Shadow {
+// try has the limits on trial decide requests that the other limits have decided. The policy's shadow limits decide
+// those that were allowed. The shadow version's limits decide any, all requests together. They count the units that
+// they admit and those that they would deny.
+//
+// A trial is a request of its own. Nobody waits for its answers: those that need a renewal come later.
+func (c *Client) try(requests ...*request) {
+	var version []*request
+	denied := false
+	for _, r := range requests {
+		if r.set == nil || !r.set.Trying || r.n == 0 || r.peeks {
 			continue
 		}
-		if c.tryOne(set, &t.Version, i, n, a, all); all.denied() {
-			return
+		t := r.set.Trial
+		if r.decision.Allowed {
+			for i, it := range r.in(&t.Limits).each {
+				r.tryAlone(&t.Limits, i, it)
+			}
 		}
-	}
-	for i := range t.Version.Items {
-		if t.Version.Items[i].Rule.Limit.Shadow { // which would deny nothing, so takes nothing back of the others
-			c.tryOne(set, &t.Version, i, n, a, new(conjunction))
+		if denied {
+			continue
 		}
-	}
-}
-
-// conjunction is the attempts of one request: the first that is refused undoes the others.
-// Some of them may wait for a renewal long after the request.
-type conjunction struct {
-	mu       sync.Mutex
-	refused  bool
-	attempts []attempt
-}
-
-// attempt is a take from one bucket on trial.
-type attempt struct {
-	entry *agent.Entry
-	n     int64
-	waits *bucket.Waiter // for a renewal; nil
-	taken bool
-}
-
-func (all *conjunction) denied() bool {
-	all.mu.Lock()
-	defer all.mu.Unlock()
-	return all.refused
-}
-
-// add begins an attempt and returns its place.
-func (all *conjunction) add(e *agent.Entry, n int64) int {
-	all.mu.Lock()
-	defer all.mu.Unlock()
-	all.attempts = append(all.attempts, attempt{entry: e, n: n})
-	return len(all.attempts) - 1
-}
-
-// await says what attempt i waits for; false where it need not, for another was refused meanwhile.
-func (all *conjunction) await(i int, w *bucket.Waiter) bool {
-	all.mu.Lock()
-	defer all.mu.Unlock()
-	if !all.refused {
-		all.attempts[i].waits = w
-	}
-	return !all.refused
-}
-
-// withdraw ends attempt i without a refusal, and reports whether the others go on.
-func (all *conjunction) withdraw(i int) bool {
-	all.mu.Lock()
-	defer all.mu.Unlock()
-	all.attempts[i].waits = nil
-	return !all.refused
-}
-
-// end says what became of attempt i.
-func (all *conjunction) end(i int, admitted bool) { session.Serve(all.decide(i, admitted)) }
-
-// decide is end, and returns requests that it let in, whose Done is to be run.
-func (all *conjunction) decide(i int, admitted bool) (after []*bucket.Waiter) {
-	all.mu.Lock()
-	defer all.mu.Unlock()
-	at := &all.attempts[i]
-	at.waits, at.taken = nil, admitted
-	if admitted && !all.refused {
-		return nil
-	}
-	all.refused = true
-	for i := range all.attempts {
-		at := &all.attempts[i]
-		switch {
-		case at.taken:
-			at.entry.PutBack(at.n)
-			at.taken = false
-		case at.waits != nil:
-			if served, was := at.entry.Abandon(at.waits, false); was {
-				at.waits = nil
-				after = append(after, served...)
+		of := r.trial()
+		version = append(version, of)
+		of.room(len(t.Version.Items))
+		for i, it := range of.in(&t.Version).each {
+			if !it.Rule.Limit.Shadow && !denied {
+				denied = !of.asks(&t.Version, i, it)
+			}
+		}
+		for i, it := range r.in(&t.Version).each {
+			if it.Rule.Limit.Shadow && !denied { // it would deny nothing, so the others keep what they took
+				r.tryAlone(&t.Version, i, it)
 			}
 		}
 	}
-	return after
+	c.endTrials(version, denied)
 }
 
-// tryOne takes from the request's bucket of one limit, if it holds the request and a bucket
-// can be had. What only a renewal can tell is told later.
-func (c *Client) tryOne(set *agent.Set, list *agent.List, i int, n int64, a []limit.Attribute, all *conjunction) {
-	it := &list.Items[i]
-	if !it.Rule.Applies(a) || it.Vet && it.Rule.Listed(a) == limit.AllowedBy {
-		return
-	}
-	e := c.reg.Entry(list, i, a)
-	if e == nil || e.Dead() {
-		var err error
-		if e, err = c.reg.Touch(set, list, i, a, c.now()); err != nil {
-			return // what is not counted here is counted nowhere
-		}
-	}
-	if it.Vet && c.vetted(it, e, n, a) != ReasonLimit {
-		e.Refuse(n)
-		all.end(all.add(e, n), false)
-		return
-	}
-	c.tryBucket(e, n, all, it.Soft)
+// trial returns a request for the same units, which is to ask limits on trial.
+func (r *request) trial() *request {
+	of := r.c.request(r.n, r.attrs)
+	of.set, of.endless, of.background = r.set, r.endless, true
+	return of
 }
 
-// tryBucket takes from a bucket; what one of a soft limit refuses is asked of what that admits above itself.
-func (c *Client) tryBucket(e *agent.Entry, n int64, all *conjunction, soft bool) {
-	i := all.add(e, n)
-	if e.Take(n) {
-		all.end(i, true)
-		return
-	}
-	switch v, _ := c.refill(e, n, false); v.Outcome {
-	case bucket.Admitted, bucket.Denied:
-		c.tried(e, n, all, i, v.Outcome, soft)
-	case bucket.Wait:
-		w := &bucket.Waiter{Units: n}
-		w.Done = func(bucket.Verdict) { c.tried(e, n, all, i, w.Verdict().Outcome, soft) }
-		if !all.await(i, w) {
-			return
-		}
-		if !c.enqueue(e, w, false) {
-			all.end(i, false)
-		}
-	}
+// tryAlone asks one limit by itself.
+func (r *request) tryAlone(list *agent.List, i int, it *match.Item) {
+	of := r.trial()
+	of.room(1)
+	r.c.endTrials([]*request{of}, !of.asks(list, i, it))
 }
 
-// tried goes on with what attempt i came to.
-func (c *Client) tried(e *agent.Entry, n int64, all *conjunction, i int, o bucket.Outcome, soft bool) {
-	if o != bucket.Denied || !soft || !all.withdraw(i) {
-		all.end(i, o == bucket.Admitted)
-		return
+// asks asks a limit on trial, if its bucket can be had: units not counted here are counted nowhere. It reports false
+// where the limit denied.
+func (r *request) asks(list *agent.List, i int, it *match.Item) bool {
+	e, err := r.bucket(list, i)
+	return err != nil || r.askLimit(context.Background(), it, e) == onward
+}
+
+// endTrials ends trials that are admitted together, when all answers are there. If one is denied nothing is taken.
+func (c *Client) endTrials(trials []*request, denied bool) {
+	end := func() {
+		for _, r := range trials {
+			denied = denied || r.waitForAnswers(context.Background()) != onward
+		}
+		for _, r := range trials {
+			if denied {
+				r.giveBack(false)
+			}
+			r.end()
+		}
 	}
-	beyond, err := c.reg.Beyond(e, c.now())
-	if err != nil {
-		all.end(i, false)
-		return
+	waiting := 0
+	for _, r := range trials {
+		waiting += r.waiting
 	}
-	e.Excuse(n)
-	c.tryBucket(beyond, n, all, false)
+	c.mu.Lock()
+	inline := denied || waiting == 0 || c.ended // after Close all are answered
+	if !inline {
+		c.trials.Go(end)
+	}
+	c.mu.Unlock()
+	if inline {
+		end()
+	}
 }

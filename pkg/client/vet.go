@@ -1,57 +1,43 @@
 package client
 
 import (
-	"time"
-
 	"github.com/f4ee788f/quota/internal/core/agent"
 	"github.com/f4ee788f/quota/internal/core/limit"
+	"github.com/f4ee788f/quota/internal/core/match"
 )
 
-// vetted returns why the limit denies n units before its bucket is asked; ReasonLimit
-// where it does not.
-func (c *Client) vetted(it *agent.Item, e *agent.Entry, n int64, a []limit.Attribute) Reason {
-	if it.Rule.Listed(a) == limit.DeniedBy {
-		return ReasonListed
-	}
-	if floor := floorOf(it, e, a); floor > 0 && e.Left(c.now()) < floor+n {
-		return ReasonPriority
-	}
-	return ReasonLimit
-}
-
-// floorOf is what of the bucket the request has to leave for others; 0 for nothing.
-func floorOf(it *agent.Item, e *agent.Entry, a []limit.Attribute) int64 {
-	ppm := it.Rule.Reserved(a)
-	if ppm == 0 {
-		return 0
-	}
-	return e.Capacity() * ppm / limit.Micro
-}
-
-// later is how long to stay away from what was denied before its bucket was asked.
-func (c *Client) later(e *agent.Entry, reason Reason) time.Duration {
-	if reason == ReasonListed {
-		return 0 // waiting does not help
-	}
-	return time.Duration(max(e.State(c.now()).ResetIn, 1)) * time.Microsecond
-}
-
-// outranked denies a request that has all its units where a bucket that it had to
-// wait for turned out to have no more than is reserved for others.
-func (r *request) outranked(mode limit.Mode) (d Decision, denied bool) {
-	if mode != limit.ModeNormal {
+// vet denies n units before the bucket is asked. It does so by the limit's deny list, or because the units left are
+// reserved for requests of a higher priority.
+func (c *Client) vet(it *match.Item, e *agent.Entry, n int64, a []limit.Attribute) (d Decision, denied bool) {
+	if !it.Vet {
 		return d, false
 	}
-	c := r.c
-	for _, h := range r.legs {
-		if !h.item.Vet || h.entry.Overage() {
+	if it.Rule.Listed(a) == limit.DeniedBy {
+		return Decision{Reason: ReasonListed, by: sourceOf(it, e)}, true // waiting does not help
+	}
+	ppm := it.Rule.Reserved(a)
+	if ppm == 0 {
+		return d, false
+	}
+	state := e.State(c.reg.Now())
+	if reserved := state.Capacity * ppm / limit.Micro; reserved == 0 || state.Remaining >= reserved+n {
+		return d, false
+	}
+	return Decision{Reason: ReasonPriority, RetryAfter: micros(max(state.ResetIn, 1)), by: sourceOf(it, e)}, true
+}
+
+// vetAgain denies a request that has all its units, if a bucket that it waited for has only units left that are
+// reserved for others.
+func (r *request) vetAgain() step {
+	for _, h := range r.claims {
+		if h.entry.Overage() {
 			continue
 		}
-		if floor := floorOf(h.item, h.entry, r.attrs); floor > 0 && h.entry.Left(c.now()) < floor {
-			r.giveBack(false)
+		if d, denied := r.c.vet(h.item, h.entry, 0, r.attrs); denied {
+			s := r.deny(d)
 			h.entry.Refuse(r.n)
-			return Decision{Reason: ReasonPriority, RetryAfter: c.later(h.entry, ReasonPriority), by: h.speaks()}, true
+			return s
 		}
 	}
-	return d, false
+	return onward
 }

@@ -98,7 +98,7 @@ func TestSlotsQueueBounds(t *testing.T) {
 			t.Errorf("after it ended: %d, want 200", code)
 		}
 		shut(t, c)
-		if st := c.Counts(); st.Admitted != 2 || st.Denied != 2 {
+		if st := c.Counters(); st.Admitted != 2 || st.Denied != 2 {
 			t.Errorf("%d starts and %d denied, want 2 and 2", st.Admitted, st.Denied)
 		}
 	})
@@ -191,7 +191,7 @@ func TestWaitPaces(t *testing.T) {
 						break
 					}
 				}
-				if st := c.Counts(); st.Admitted != 20 || st.Denied != 0 {
+				if st := c.Counters(); st.Admitted != 20 || st.Denied != 0 {
 					t.Errorf("%d admitted and %d denied, want 20 and 0", st.Admitted, st.Denied)
 				}
 				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
@@ -252,7 +252,7 @@ func TestSwitchReleasesWhoWaits(t *testing.T) {
 		}
 		a.Done()
 		shut(t, c)
-		if st := c.Counts(); st.Admitted != 3 || st.Denied != 0 {
+		if st := c.Counters(); st.Admitted != 3 || st.Denied != 0 {
 			t.Errorf("%d starts and %d denied, want 3 and 0", st.Admitted, st.Denied)
 		}
 	})

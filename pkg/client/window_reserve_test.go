@@ -154,7 +154,7 @@ func (m *windowed) clear() {
 func (m *windowed) tokens(c *Client) (n int64) {
 	c.reg.Each(func(e *agent.Entry) {
 		if e.Limit() == "windowed" {
-			n = max(e.State(c.now()).Tokens, 0)
+			n = max(e.State(c.reg.Now()).Tokens, 0)
 		}
 	})
 	return n
@@ -164,7 +164,7 @@ func (m *windowed) allow(c *Client, n int64, attrs ...Attribute) bool {
 	if !c.AllowN(m.t.Context(), n, append(attrs, tenant("a"))...).Allowed {
 		return false
 	}
-	m.note("%s: allowed %d", c.cfg.agent, n)
+	m.note("%s: allowed %d", c.cfg.session.Agent, n)
 	m.used[m.window()] += n
 	m.book(n)
 	return true
@@ -173,7 +173,7 @@ func (m *windowed) allow(c *Client, n int64, attrs ...Attribute) bool {
 func (m *windowed) reserve(c *Client, n int64, attrs ...Attribute) {
 	if r, _ := c.Reserve(m.t.Context(), n, append(attrs, tenant("a"))...); r != nil {
 		m.live = append(m.live, &windowedReservation{c, r, n, m.window()})
-		m.note("%s: reserved %d", c.cfg.agent, n)
+		m.note("%s: reserved %d", c.cfg.session.Agent, n)
 		m.used[m.window()] += n
 	}
 }
@@ -186,7 +186,7 @@ func (m *windowed) end(i int) {
 		most += v.n / 2
 	}
 	cost := []int64{0, v.n, m.rng.Int64N(v.n + 1), m.rng.Int64N(most + 1), most}[m.rng.IntN(5)]
-	m.note("%s: ends %d of %v at %d, with %d", v.c.cfg.agent, v.n, v.window.UTC().Format("15:04:05"), cost, m.tokens(v.c))
+	m.note("%s: ends %d of %v at %d, with %d", v.c.cfg.session.Agent, v.n, v.window.UTC().Format("15:04:05"), cost, m.tokens(v.c))
 	now := m.window()
 	switch beyond := cost - v.n; {
 	case beyond > 0:

@@ -5,15 +5,15 @@ import (
 	"slices"
 )
 
-// Who holds many buckets leaves room for others: nobody may hold more than so many times as many as are free. So who holds
-// few always finds room, and of those who want much each has the same. It is asked only when a bucket is made, and only when
-// few are free: the count is taken then.
+// A holder may have at most a fixed multiple of the free buckets. So a holder of few always finds room, and all holders
+// that want many get the same number. Buckets are counted only when one is made while few are free.
 
-// Share bounds what one holder may have of the buckets while nobody else holds any, in percent: a tenant, or a limit of the
-// top level whose buckets say of no tenant. 100 is no bound. It is called before the first policy.
+// Share bounds, in percent, how many of the buckets one holder may have while nobody else has any. A holder is a
+// tenant, or a limit of the top level whose buckets name no tenant. 100 is no bound. It is called before the first
+// policy.
 func (r *Registry) Share(percent int) { r.share = percent }
 
-// most is how many buckets one holder may have while so many are free.
+// most is how many buckets one holder may have.
 func (r *Registry) most(free int) int {
 	if r.share >= 100 {
 		return math.MaxInt
@@ -21,13 +21,13 @@ func (r *Registry) most(free int) int {
 	return max(free*r.share/(100-r.share), 1)
 }
 
-// crowds reports whether who would hold a new bucket of the scope holds all that it may. The mutex is held.
-func (r *Registry) crowds(s *Scope, values []byte) bool {
-	most := r.most(r.max - r.entries.live)
-	return r.entries.live >= most && r.heldBy(s, string(values)) >= most
+// crowds reports whether the holder of a new bucket has all that it may. The mutex is held.
+func (r *Registry) crowds(s *Scope, values string) bool {
+	most := r.most(r.max - r.entries.Len())
+	return r.entries.Len() >= most && r.heldBy(s, values) >= most
 }
 
-// heldBy is how many buckets the holder has of those values of the scope. The mutex is held.
+// heldBy is how many buckets the scope's holder has. The mutex is held.
 func (r *Registry) heldBy(s *Scope, values string) int {
 	n := int(s.entries)
 	t := r.find(s.holder(values))
@@ -46,7 +46,7 @@ func (r *Registry) heldBy(s *Scope, values string) int {
 	return max(of, n) // of a limit that is gone
 }
 
-// Level is how many buckets each of these holders may keep so that all have the same share: who has fewer keeps them.
+// Level is how many buckets each of these holders may keep, so that those who have more end with the same number.
 func (r *Registry) Level(held []int) int {
 	if r.share >= 100 {
 		return r.max
@@ -57,7 +57,7 @@ func (r *Registry) Level(held []int) int {
 		rest += n
 	}
 	for i := range held {
-		// The k largest are cut to one level, which is so many times what that leaves free.
+		// The k largest are cut to one level: the multiple of what that leaves free.
 		largest := held[len(held)-1-i]
 		rest -= largest
 		k := i + 1
@@ -92,16 +92,16 @@ func (s *Scope) holder(values string) string {
 	return s.rootedIn(values)
 }
 
-// Spare reports whether the bucket can make room for others, and since when nothing was collected from it: no request
-// waits at it, has something of it, or is deciding. The owner's.
+// Spare reports whether the bucket can make room for others, for no request waits at it, has units of it, or is deciding.
+// It also says since when nothing was collected from it. The owner's.
 func (e *Entry) Spare() (since int64, ok bool) {
-	if e.Flying || e.marks.Load() >= pinned || e.has(leaving) {
+	if e.Flying || e.inUse() || e.has(leaving) {
 		return 0, false
 	}
 	return e.Idle()
 }
 
-// GiveUp has the next renewal return the lease; Yielded tells, after its answer, and once. The owner's.
+// GiveUp has the next renewal return the lease; after its answer Yielded says so, once. The owner's.
 func (e *Entry) GiveUp() { e.mark(leaving, true) }
 
 // Yielded reports whether the bucket was given up, and is to be dropped if nobody came meanwhile. The owner's.

@@ -1,9 +1,9 @@
 package agent
 
 import (
+	"cmp"
 	"runtime"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"unsafe"
 
@@ -11,20 +11,19 @@ import (
 	"github.com/f4ee788f/quota/internal/core/lease"
 	"github.com/f4ee788f/quota/internal/core/ledger"
 	"github.com/f4ee788f/quota/internal/core/limit"
-	"github.com/f4ee788f/quota/internal/core/renewal"
+	"github.com/f4ee788f/quota/internal/core/match"
+	"github.com/f4ee788f/quota/internal/core/wheel"
 )
-
-// valueSep joins the values of an entry; no value may hold it.
-const valueSep = "\x1f"
 
 // Entry is a bucket with what identifies it.
 type Entry struct {
 	scope *Scope
 	key   *byte // its values begin there: see values
 	marks atomic.Uint32
-	when  renewal.When // it is to be looked at; the schedule's
+	when  wheel.When // it is due; the wheel's
 
-	length uint16 // of its values
+	pins   atomic.Int32 // handles that hold it
+	length uint16       // of its values
 	// Flying: a call carries its renewal. The owner's.
 	Flying bool
 	// Ready: it is to be renewed, and waits for a call. The owner's.
@@ -40,8 +39,7 @@ const (
 	lost                // its renewals have failed for a while
 	missed              // it has no cell of the journal's, and was counted as such
 	leaving             // it makes room for others; the owner's
-	pinned              // handles hold it: see pins; from here on it is in use, and not dropped
-	slow                // one request
+	slow                // one request; from here on it is in use, and not dropped
 )
 
 func (e *Entry) has(flag uint32) bool { return e.marks.Load()&flag != 0 }
@@ -54,41 +52,38 @@ func (e *Entry) mark(flag uint32, to bool) {
 	}
 }
 
-func newEntry(s *Scope, values string, now int64, at *bucket.Cell, j releaser, crowded bool) *Entry {
-	e := &Entry{scope: s, key: unsafe.StringData(strings.Clone(values)), length: uint16(len(values))}
-	e.Init(s.now.Load(), at, crowded, now)
+func newEntry(s *Scope, values string, now int64, at *bucket.Cell, j releaser, crowded bool, agents int64) *Entry {
+	e := &Entry{scope: s, key: unsafe.StringData(values), length: uint16(len(values))}
+	e.Init(s.now.Load(), at, crowded, agents, now)
 	if at != nil {
 		runtime.AddCleanup(e, j.Release, at)
 	}
 	return e
 }
 
+// When is when the bucket is due; the wheel's.
+func (e *Entry) When() *wheel.When { return &e.when }
+
 // releaser takes back the cell of an entry that nobody can reach any more.
 type releaser interface{ Release(*bucket.Cell) }
 
-// values are what tells the bucket from others of its limit, joined by valueSep.
+// values are the bucket's key; see match.Item.AppendKey.
 func (e *Entry) values() string { return unsafe.String(e.key, int(e.length)) }
 
 // Values are what tells the bucket from others of its limit, in the limit's order.
-func (e *Entry) Values() []string {
-	if len(e.scope.names) == 0 {
-		return nil
-	}
-	return e.AppendValues(nil)
+func (e *Entry) Values() []string { return e.AppendValues(nil) }
+
+// Compare orders buckets in a way that is the same in every process; the table's order is not.
+func Compare(a, b *Entry) int {
+	return cmp.Or(cmp.Compare(a.values(), b.values()), cmp.Compare(a.Limit(), b.Limit()), cmp.Compare(a.Tenant(), b.Tenant()))
 }
 
 // AppendValues appends them.
 func (e *Entry) AppendValues(to []string) []string {
-	rest := e.values()
-	for range len(e.scope.names) - 1 {
-		var v string
-		v, rest, _ = strings.Cut(rest, valueSep)
-		to = append(to, v)
+	if len(e.scope.names) == 0 {
+		return to
 	}
-	if len(e.scope.names) > 0 {
-		to = append(to, rest)
-	}
-	return to
+	return match.AppendValues(to, e.values())
 }
 
 // trial reports whether the limit denies nothing.
@@ -102,10 +97,10 @@ func (s *Scope) meter() string {
 	return s.now.Load().Rule.Limit.Meter
 }
 
-// Overage reports whether the bucket is of what a soft limit admits above itself.
+// Overage reports whether the bucket counts the units that a soft limit admits above itself.
 func (e *Entry) Overage() bool { return e.scope.overage }
 
-// Metered reports whether what the bucket admits is billed.
+// Metered reports whether the units that the bucket admits are billed.
 func (e *Entry) Metered() bool { return e.scope.meter() != "" }
 
 // OnTrial reports whether the bucket's limit denies nothing. The owner's.
@@ -120,14 +115,14 @@ func (e *Entry) Limit() string { return e.scope.limit }
 // Held is the limit as it is now, but for the meter.
 func (e *Entry) Held() limit.Held { return e.scope.held() }
 
-// Registry is where the bucket is, whose clock it is told.
+// Registry returns the bucket's registry, whose clock the bucket is told.
 func (e *Entry) Registry() *Registry { return e.scope.registry }
 
 // Tenant is whose plan holds the limit; empty at the policy's top level.
 func (e *Entry) Tenant() string { return e.scope.tenant }
 
-// Accounted reports whether the entry's leases are accounted for: slots are not spent,
-// and what is tried beside the policy in force takes nothing.
+// Accounted reports whether the entry's leases are accounted for. Slots are not spent, and limits that are only tried
+// take nothing.
 func (e *Entry) Accounted() bool { return !e.scope.now.Load().Slots() && !e.Shadow() }
 
 // Lost reports whether the bucket's renewals have failed for a while.
@@ -140,38 +135,15 @@ func (e *Entry) SetLost(is bool) {
 }
 
 // Orphan reports whether the policy no longer has the bucket's limit. The owner's.
-func (e *Entry) Orphan() bool { return e.scope.orphan }
+func (e *Entry) Orphan() bool { return e.scope.orphan() }
 
-// pins are how many handles hold a bucket, of those that any does: few have one, so that a count in each would be for nothing.
-type pins struct {
-	mu sync.Mutex
-	of map[*Entry]int
-}
-
-// Pin keeps the entry from being dropped, for a handle; Unpin ends that.
-func (e *Entry) Pin() {
-	p := &e.scope.registry.pins
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.of == nil {
-		p.of = make(map[*Entry]int)
-	}
-	p.of[e]++
-	e.mark(pinned, true)
-}
+// Pin keeps the entry from being dropped, for a handle.
+func (e *Entry) Pin() { e.pins.Add(1) }
 
 // Unpin ends a Pin.
-func (e *Entry) Unpin() {
-	p := &e.scope.registry.pins
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.of[e]--; p.of[e] == 0 {
-		delete(p.of, e)
-		e.mark(pinned, false)
-	}
-}
+func (e *Entry) Unpin() { e.pins.Add(-1) }
 
-// Enter announces that a request whose Take failed is about to ask Slow or
+// Enter announces that a request whose Take failed is about to call Ask or
 // Enqueue. On false the bucket is no more, and the caller matches again.
 // On true it calls Leave when it has its answer or waits.
 func (e *Entry) Enter() bool {
@@ -195,12 +167,15 @@ func (e *Entry) Dequeue() { e.mark(queued, false) }
 // Dead reports whether the entry was dropped.
 func (e *Entry) Dead() bool { return e.has(dead) }
 
+// inUse reports whether a handle or a request has the bucket.
+func (e *Entry) inUse() bool { return e.marks.Load() >= slow || e.pins.Load() > 0 }
+
 // Quiet reports whether no request is between taking from the bucket and deciding.
 func (e *Entry) Quiet() bool { return e.marks.Load() < slow && e.Bucket.Quiet() }
 
 // Compose is Bucket.Compose; of a bucket whose limit is gone it is the last.
 func (e *Entry) Compose(now, idleSince int64, final bool, strain int64) lease.Renewal {
-	return e.Bucket.Compose(now, idleSince, final || e.scope.orphan, e.has(leaving), strain)
+	return e.Bucket.Compose(now, idleSince, final || e.scope.orphan(), e.has(leaving), strain)
 }
 
 // Counts returns units admitted and denied in all, and of those admitted how many
@@ -216,11 +191,10 @@ func (e *Entry) Counts() (admitted, denied, billed int64) {
 // Row returns the key of the entry's usage, and false where it feeds none.
 func (e *Entry) Row(slot int64) (ledger.Row, bool) { return e.scope.row(e.values(), slot) }
 
-// row returns the key of the usage of a bucket of those values: what
-// was admitted is billed once, by the limit that names the meter. Denials count for every
-// limit of a plan, without attributes where it is not metered.
+// row is Entry.Row of a bucket with those values. Only the limit that names a meter bills admitted units. Denials count
+// for every limit of a plan, without attributes where it is not metered.
 func (s *Scope) row(values string, slot int64) (ledger.Row, bool) {
-	// The tenant's name is in an object of its own, behind which is the rest that no row is to keep.
+	// Clone, for a row must not keep alive the text that the name is a part of.
 	r := ledger.Row{Slot: slot, Tenant: strings.Clone(s.tenant), Limit: s.limit, Version: s.version, Meter: s.meter()}
 	switch at := s.tenantAt(); {
 	case s.now.Load().Rule.Limit.Shadow:
@@ -239,25 +213,16 @@ func (s *Scope) row(values string, slot int64) (ledger.Row, bool) {
 
 // pairs writes name=value pairs as ledger.Row has them, without the one at skip.
 func pairs(names []string, values string, skip int) string {
-	size := len(values)
-	for _, name := range names {
-		size += len(name) + len("=")
-	}
-	var b strings.Builder
+	var buf [256]byte
+	b := buf[:0]
 	for i, name := range names {
-		var v string
-		v, values, _ = strings.Cut(values, valueSep)
 		if i == skip {
 			continue
 		}
-		if b.Len() > 0 {
-			b.WriteString(ledger.AttributeSep)
-		} else {
-			b.Grow(size)
+		if len(b) > 0 {
+			b = append(b, ledger.AttributeSep...)
 		}
-		b.WriteString(name)
-		b.WriteByte('=')
-		b.WriteString(v)
+		b = append(append(append(b, name...), '='), match.Value(values, i)...)
 	}
-	return b.String()
+	return string(b)
 }

@@ -11,7 +11,7 @@ import (
 
 func many(tb testing.TB, n int) (*Registry, *Set, []string) {
 	r := NewRegistry(4 * n)
-	p := &limit.Policy{Version: 1, Plans: []limit.Plan{{Name: "p", Limits: []limit.Limit{{Name: "per-user", Algorithm: limit.TokenBucket, By: []string{"user"}, Rate: limit.Rate{Units: 1, Per: 1e9}}}}}}
+	p := &limit.Policy{Version: 1, Plans: []limit.Plan{{Name: "p", Limits: []limit.Limit{{Name: "per-user", Algorithm: limit.TokenBucket, By: []string{"user"}, Rate: limit.Rate{Units: 1, Per: 1e9}, EpsilonPPM: limit.DefaultEpsilonPPM}}}}}
 	rules, err := limit.CompilePolicy(p)
 	if err != nil {
 		tb.Fatal(err)

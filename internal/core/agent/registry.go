@@ -11,7 +11,9 @@ import (
 
 	"github.com/f4ee788f/quota/internal/core/bucket"
 	"github.com/f4ee788f/quota/internal/core/limit"
+	"github.com/f4ee788f/quota/internal/core/match"
 	"github.com/f4ee788f/quota/internal/core/reqcache"
+	"github.com/f4ee788f/quota/internal/core/table"
 	"github.com/f4ee788f/quota/internal/core/usage"
 )
 
@@ -41,8 +43,8 @@ type Registry struct {
 	max     int
 	share   int  // see Share
 	endless bool // limits of slots are left out
-	tenants *table[Tenant]
-	entries *table[Entry]
+	tenants *table.Table[Tenant]
+	entries *table.Table[Entry]
 
 	known     *reqcache.Cache[Resolution]
 	sweeping  atomic.Bool
@@ -50,21 +52,21 @@ type Registry struct {
 	mode      atomic.Uint32
 	version   atomic.Int64
 	buckets   atomic.Int64
-	pins      pins
+	fleet     atomic.Int64 // see Fleet
 
 	mu      sync.Mutex
 	rules   *limit.Rules
 	trial   *limit.Rules // the shadow version; nil for none
-	scopes  *table[Scope]
+	scopes  *table.Table[Scope]
 	kinds   map[kindKey]*kind             // of scopes that there are
 	usual   map[*limit.Rule]*bucket.Terms // of rules as they are
-	round   int64                         // of rebuilding
+	round   int32                         // of rebuilding
 	denied  map[string]bool               // tenants switched off
 	unasked []*Tenant                     // to be asked for; at most max
-	pending map[*Tenant]struct{}          // tenants whose set waits for an answer
-	shared  map[string]*shared            // by what makes the items
-	rooted  map[*Tenant]int32             // buckets of the top level's limits whose usage is a tenant's, by tenant
-	nested  bool                          // some tenant has, or had, a parent: which tenants are below one takes a look at all
+	pending map[*Tenant]chan struct{}     // tenants whose set waits for an answer; closed when it is there; nil where nobody waits
+	lists   match.Lists
+	rooted  map[*Tenant]int32 // buckets of the top level's limits whose usage is a tenant's, by tenant
+	nested  bool              // some tenant has, or had, a parent: which tenants are below one takes a look at all
 	closed  bool
 	journal *usage.Journal // nil without
 	began   time.Time
@@ -75,13 +77,17 @@ type Registry struct {
 func NewRegistry(max int) *Registry {
 	r := &Registry{
 		seed: maphash.MakeSeed(), max: max, share: 100,
-		scopes: newTable((*Scope).ownHash), kinds: make(map[kindKey]*kind), usual: make(map[*limit.Rule]*bucket.Terms), pending: make(map[*Tenant]struct{}), shared: make(map[string]*shared), rooted: make(map[*Tenant]int32),
+		scopes: table.New(func(s *Scope) uint64 { return s.hash }), kinds: make(map[kindKey]*kind),
+		usual: make(map[*limit.Rule]*bucket.Terms), pending: make(map[*Tenant]chan struct{}), rooted: make(map[*Tenant]int32),
 	}
-	r.tenants = newTable(func(t *Tenant) uint64 { return maphash.String(r.seed, t.id) })
-	r.entries = newTable(func(e *Entry) uint64 { return r.hash(e.scope, e.values()) })
+	r.tenants = table.New(func(t *Tenant) uint64 { return maphash.String(r.seed, t.id) })
+	r.entries = table.New(func(e *Entry) uint64 { return r.hash(e.scope, e.values()) })
 	r.known = reqcache.New[Resolution]()
 	return r
 }
+
+// Fleet says among how many agents the credit of new buckets is shared; 0 for not known.
+func (r *Registry) Fleet(agents int64) { r.fleet.Store(agents) }
 
 // Keep has the buckets that feed the ledger count where a crash takes nothing. It is called before the first policy.
 func (r *Registry) Keep(j *usage.Journal) { r.journal = j }
@@ -98,11 +104,11 @@ func (r *Registry) LeaveOutSlots() { r.endless = true }
 
 // find returns the tenant of that id, or nil.
 func (r *Registry) find(id string) *Tenant {
-	return r.tenants.find(maphash.String(r.seed, id), func(t *Tenant) bool { return t.id == id })
+	return r.tenants.Find(maphash.String(r.seed, id), func(t *Tenant) bool { return t.id == id })
 }
 
-// Find returns what holds requests of the tenant, or nil while that is not known
-// here; for an empty id, what holds requests without a tenant.
+// Find returns the set of limits that holds the tenant's requests, or nil while that is not known here. For an empty id
+// it is the set for requests without a tenant.
 func (r *Registry) Find(id string) *Set {
 	if id == "" {
 		return r.anonymous.Load()
@@ -117,72 +123,29 @@ func (r *Registry) Find(id string) *Set {
 	return t.set.Load()
 }
 
-// Lookup returns the first value of that name, empty when there is none.
-func Lookup(attributes []limit.Attribute, name string) string {
-	for i := range attributes {
-		if attributes[i].Name == name {
-			return attributes[i].Value
-		}
-	}
-	return ""
-}
-
 // Entry returns the request's bucket of item i, or nil when it is not held yet.
 func (r *Registry) Entry(l *List, i int, attributes []limit.Attribute) *Entry {
 	it := &l.Items[i]
-	switch {
-	case it.values == 0:
-		return l.places[i].direct.Load()
-	case it.only != nil:
-		// What is found under the value as it came is right: entries have clean values only, and
-		// addresses in one form.
-		if e := r.entry(l, i, Lookup(attributes, *it.only)); e != nil {
+	if it.Only != "" { // keys have clean values only, so a value that is found as it came is right
+		if e := r.entry(l.scopes[i], match.Lookup(attributes, it.Only)); e != nil {
 			return e
 		}
 	}
-	return r.entryOfMany(l, i, attributes)
-}
-
-func (r *Registry) entryOfMany(l *List, i int, attributes []limit.Attribute) *Entry {
 	var buf [256]byte
-	return r.entryBytes(l.places[i].scope, l.Items[i].append(buf[:0], attributes))
+	key := it.AppendKey(buf[:0], attributes)
+	return r.entry(l.scopes[i], unsafe.String(unsafe.SliceData(key), len(key)))
 }
 
-func (r *Registry) entry(l *List, i int, values string) *Entry {
-	h := l.Items[i].hash
-	switch l.Items[i].whose {
-	case own:
-		h ^= l.hash
-	case anAncestors:
-		h = l.places[i].scope.hash
+// entry returns the scope's bucket of a key; nil for none.
+func (r *Registry) entry(s *Scope, key string) *Entry {
+	if len(s.names) == 0 {
+		return s.direct.Load()
 	}
-	return r.entryOf(l.places[i].scope, maphash.String(r.seed, values)^h, values)
-}
-
-// entryOf returns the scope's bucket of those values, whose hash that is; nil for none.
-func (r *Registry) entryOf(s *Scope, hash uint64, values string) *Entry {
-	return r.entries.find(hash, func(e *Entry) bool { return e.scope == s && e.values() == values })
-}
-
-func (r *Registry) entryBytes(s *Scope, values []byte) *Entry {
-	return r.entryOf(s, maphash.Bytes(r.seed, values)^s.hash, unsafe.String(unsafe.SliceData(values), len(values)))
+	return r.entries.Find(r.hash(s, key), func(e *Entry) bool { return e.scope == s && e.values() == key })
 }
 
 // hash is where a bucket of the scope is in the table.
-func (r *Registry) hash(s *Scope, values string) uint64 {
-	return maphash.String(r.seed, values) ^ s.hash
-}
-
-// append appends the request's values.
-func (it *Item) append(dst []byte, attributes []limit.Attribute) []byte {
-	for i := range int(it.values) {
-		if i > 0 {
-			dst = append(dst, valueSep...)
-		}
-		dst = it.Rule.AppendValue(dst, i, attributes)
-	}
-	return dst
-}
+func (r *Registry) hash(s *Scope, key string) uint64 { return maphash.String(r.seed, key) ^ s.hash }
 
 // Close makes Touch fail, so that there are no other buckets than those there now.
 func (r *Registry) Close() {
@@ -213,13 +176,13 @@ func (r *Registry) learnLocked(id string) (t *Tenant, fresh bool) {
 		}
 		return t, false
 	}
-	if r.tenants.live >= r.max {
+	if r.tenants.Len() >= r.max {
 		return nil, false
 	}
 	t = newTenant(id)
 	t.touched.Store(true)
-	r.pending[t] = struct{}{}
-	r.tenants.insert(maphash.String(r.seed, id), t)
+	r.pending[t] = nil
+	r.tenants.Insert(maphash.String(r.seed, id), t)
 	r.askLocked(t)
 	return t, true
 }
@@ -231,19 +194,20 @@ func (r *Registry) askLocked(t *Tenant) {
 	}
 }
 
+// Learning returns how many tenants are not known yet.
+func (r *Registry) Learning() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.pending)
+}
+
 // Unasked takes up to n tenants that the server is to be asked for. The owner's.
 func (r *Registry) Unasked(n int) []*Tenant {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	n = min(n, len(r.unasked))
-	if n == 0 {
-		return nil
-	}
-	out := slices.Clone(r.unasked[:n])
-	rest := copy(r.unasked, r.unasked[n:])
-	clear(r.unasked[rest:])
-	r.unasked = r.unasked[:rest]
-	return out
+	taken := slices.Clone(r.unasked[:min(n, len(r.unasked))])
+	r.unasked = slices.Delete(r.unasked, 0, len(taken))
+	return taken
 }
 
 // AskAgain puts tenants back whose question was not answered. The owner's.
@@ -269,7 +233,20 @@ func (r *Registry) Ask(id string) {
 func (r *Registry) Refresh() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.tenants.each(r.askLocked)
+	for t := range r.tenants.All() {
+		r.askLocked(t)
+	}
+}
+
+// Gateways returns the gateways of the policy in force; nil while none is known.
+// They must not be changed.
+func (r *Registry) Gateways() []limit.Gateway {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.rules == nil {
+		return nil
+	}
+	return r.rules.Policy.Gateways
 }
 
 // Mode returns the switch over all decisions.
@@ -285,9 +262,9 @@ func (r *Registry) Buckets() int64 { return r.buckets.Load() }
 func (r *Registry) Tenants() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.tenants.live
+	return r.tenants.Len()
 }
 
-// Each calls f for every bucket that there was when it began. The owner's; nobody
-// waits for it meanwhile.
-func (r *Registry) Each(f func(*Entry)) { r.entries.each(f) }
+// Each calls f for every bucket that there was when it began, but, where it is not the owner that calls, for those dropped
+// meanwhile. Nobody waits for it.
+func (r *Registry) Each(f func(*Entry)) { r.entries.All()(func(e *Entry) bool { f(e); return true }) }

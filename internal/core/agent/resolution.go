@@ -1,8 +1,11 @@
 package agent
 
 import (
+	"slices"
+
 	"github.com/f4ee788f/quota/internal/core/bucket"
 	"github.com/f4ee788f/quota/internal/core/limit"
+	"github.com/f4ee788f/quota/internal/core/match"
 	"github.com/f4ee788f/quota/internal/core/reqcache"
 )
 
@@ -13,18 +16,16 @@ const (
 	// knownEach how many for each bucket where that is more.
 	knownFloor = 16_384
 	knownEach  = 2
-	// ofSlots is a bit of Resolution.strictest: one of the limits is of slots.
-	ofSlots = 1 << 7
 )
 
-// Resolution is what a request came to: the limits that it meets in the order of asking, and their buckets. It is
-// immutable. A request that is known is not matched, and neither its tenant nor its buckets are looked up.
+// Resolution is the limits that a request meets, in the order of asking, and their buckets. It is immutable. A known
+// request is not matched, and neither its tenant nor its buckets are looked up.
 type Resolution struct {
 	set       *Set
-	limits    uint8
-	strictest uint8                 // and ofSlots
-	holds     uint8                 // of which limits units are announced before they are taken: a bit each; see Item.Hold
-	inherited uint8                 // likewise; see Item.Inherited
+	limits    uint8 // how many
+	strictest uint8
+	holds     uint8                 // a bit for each limit whose units are announced before they are taken: Item.Hold
+	marks     uint8                 // likewise: see Item.Inherited, and from timed on limit.Limit.Timed
 	items     [knownLimits]uint8    // their places in the set
 	first     met                   // the first limit's bucket
 	more      *[knownLimits - 1]met // the others'; nil for none
@@ -48,13 +49,10 @@ func (r *Resolution) met(i int) *met {
 func (r *Resolution) Limits() int { return int(r.limits) }
 
 // Strictest returns which of them is the strictest.
-func (r *Resolution) Strictest() int { return int(r.strictest &^ ofSlots) }
-
-// Slots reports whether one of the limits is of slots.
-func (r *Resolution) Slots() bool { return r.strictest&ofSlots != 0 }
+func (r *Resolution) Strictest() int { return int(r.strictest) }
 
 // Item returns limit i.
-func (r *Resolution) Item(i int) *Item { return &r.set.Items[r.items[i]] }
+func (r *Resolution) Item(i int) *match.Item { return &r.set.Items[r.items[i]] }
 
 // Entry returns the bucket of limit i, which may be no more.
 func (r *Resolution) Entry(i int) *Entry { return r.met(i).entry }
@@ -62,25 +60,21 @@ func (r *Resolution) Entry(i int) *Entry { return r.met(i).entry }
 // Set returns the set that held the request.
 func (r *Resolution) Set() *Set { return r.set }
 
-// Take takes n units of every bucket, in the order of asking, and says before it what has to be known of each (Item). It
-// returns how many buckets had them: where one did not, its units are announced, those of the ones before are in
-// hand, and the others were not asked.
-func (r *Resolution) Take(n int64) int {
-	if r.limits == 1 && r.holds|r.inherited == 0 {
-		if r.first.at.Take(n) {
-			return 1
-		}
-		return 0
-	}
+// timed is the first bit of marks for limits whose units are to be taken in time.
+const timed = 1 << knownLimits
+
+// Take takes n units of every bucket, in the order of asking, and announces them first where that is due (match.Item). It
+// returns how many buckets had them. Of the next one they are announced all the same, and the others were not asked.
+func (r *Resolution) Take(n int64, clock func() int64) int {
 	for i := range int(r.limits) {
 		m := r.met(i)
 		if r.holds>>i&1 != 0 {
 			m.at.Hold(n)
 		}
-		if r.inherited>>i&1 != 0 {
+		if r.marks>>i&1 != 0 {
 			m.entry.Inherit(n)
 		}
-		if !m.at.Take(n) {
+		if !m.at.Take(n) || r.marks>>i&timed != 0 && !m.entry.InTime(n, clock) {
 			return i
 		}
 	}
@@ -93,29 +87,29 @@ func (r *Resolution) Take(n int64) int {
 }
 
 // Dry returns the first limit whose bucket has no unit at hand; -1 for none. A request that asks there first takes nothing
-// of the others in vain.
-func (r *Resolution) Dry() int {
+// of the others in vain. first says so of the first one.
+func (r *Resolution) Dry(first bool) int {
 	for i := range int(r.limits) {
-		if r.met(i).at.Dry() {
+		if i == 0 && first || i > 0 && r.met(i).at.Dry() {
 			return i
 		}
 	}
 	return -1
 }
 
-// Recall returns what a request of this key and these attributes came to before; nil where that is not known, or holds no
-// more. again then says that it is worth remembering.
-func (r *Registry) Recall(k reqcache.Key, attributes []limit.Attribute) (known *Resolution, again bool) {
-	if known, again = r.known.Get(k, attributes); known != nil && known.set.Gone() {
-		return nil, true
+// Recall returns the resolution of a request with this key and these attributes; nil where it is not known, or holds no
+// more. again then says that the request is worth remembering. dry says that its first bucket has no unit at hand.
+func (r *Registry) Recall(k reqcache.Key, attributes []limit.Attribute) (known *Resolution, dry, again bool) {
+	if known, dry, again = r.known.Get(k, attributes); known != nil && known.set.Gone() {
+		return nil, false, true
 	}
-	return known, again
+	return known, dry, again
 }
 
-// Remember keeps what a request was resolved to: the limits that it meets, in the order of asking, and
-// their buckets. That must depend on the attributes and the set alone.
-func (r *Registry) Remember(k reqcache.Key, attributes []limit.Attribute, set *Set, items []*Item, entries []*Entry, strictest int) {
-	if len(items) == 0 || len(items) > knownLimits || set.Trying {
+// Remember keeps a request's resolution: the limits that it meets, in the order of asking, and their buckets. It must
+// depend on the attributes and the set alone. The end of slots must be told, so requests for them are not remembered.
+func (r *Registry) Remember(k reqcache.Key, attributes []limit.Attribute, set *Set, items []*match.Item, entries []*Entry, strictest int) {
+	if len(items) == 0 || len(items) > knownLimits || set.Trying || slices.ContainsFunc(items, func(it *match.Item) bool { return it.Slots }) {
 		return
 	}
 	known := Resolution{set: set, limits: uint8(len(items)), strictest: uint8(strictest)}
@@ -128,43 +122,37 @@ func (r *Registry) Remember(k reqcache.Key, attributes []limit.Attribute, set *S
 			return
 		}
 		known.items[i] = uint8(place)
-		*known.met(i) = met{entries[i].Hot(), entries[i]}
-		if it.Slots {
-			known.strictest |= ofSlots
-		}
+		*known.met(i) = met{entries[i].Hot, entries[i]}
 		if it.Hold {
 			known.holds |= 1 << i
 		}
 		if it.Inherited {
-			known.inherited |= 1 << i
+			known.marks |= 1 << i
+		}
+		if it.Rule.Limit.Timed() {
+			known.marks |= timed << i
 		}
 	}
-	r.known.Put(k, attributes, known, max(knownFloor, knownEach*int(r.buckets.Load())))
+	r.known.Put(k, attributes, known.first.at, known, max(knownFloor, knownEach*int(r.buckets.Load())))
 }
 
-// Forget forgets a resolution if a bucket of it is no more.
-func (r *Registry) Forget(k reqcache.Key, known *Resolution) {
-	if known.dead() {
-		r.known.Delete(k, known)
-	}
-}
-
-// dead reports whether a bucket is no more.
-func (r *Resolution) dead() bool {
-	for i := range int(r.limits) {
-		if r.met(i).entry.Dead() {
+// Dead reports whether a bucket is no more: the request is to be remembered anew.
+func (r *Resolution) Dead() bool {
+	for i := range r.Limits() {
+		if r.Entry(i).Dead() {
 			return true
 		}
 	}
 	return false
 }
 
-// sweepKnown forgets what was not used for a while or holds no more, and says of the tenants of the rest that they are in use.
+// sweepKnown forgets resolutions that were not used for a while or hold no more. It notes the tenants of used ones as
+// in use.
 func (r *Registry) sweepKnown() {
 	r.known.Sweep(func(known *Resolution, used bool) bool {
 		if owner := known.set.owner; used && owner != nil && !owner.touched.Load() {
 			owner.touched.Store(true)
 		}
-		return !known.set.Gone() && !known.dead()
+		return !known.set.Gone() && !known.Dead()
 	})
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/f4ee788f/quota/internal/core/bucket"
 	"github.com/f4ee788f/quota/internal/core/limit"
+	"github.com/f4ee788f/quota/internal/core/match"
 	"github.com/f4ee788f/quota/internal/core/reqcache"
 )
 
@@ -23,14 +24,14 @@ func attributesOf(pairs ...string) []limit.Attribute {
 // entryOn is a bucket that the registry does not have.
 func entryOn(r *Registry) *Entry {
 	s := &Scope{kind: &kind{registry: r}}
-	s.now.Store(bucket.TermsAlone(&limit.Limit{Name: "l", Algorithm: limit.TokenBucket, Rate: limit.Rate{Units: 100}, Burst: 100}))
-	return newEntry(s, "", 1, nil, nil, true)
+	s.now.Store(bucket.TermsOf((&limit.Rule{Limit: limit.Limit{Name: "l", Algorithm: limit.TokenBucket, Rate: limit.Rate{Units: 100}, Burst: 100}}).Hold()))
+	return newEntry(s, "", 1, nil, nil, true, 0)
 }
 
 // remember remembers a request of one limit, which meets a bucket of its own, and returns that.
 func remember(r *Registry, set *Set, a []limit.Attribute) *Entry {
 	e := entryOn(r)
-	r.Remember(reqcache.KeyOf(a), a, set, []*Item{&set.Items[0]}, []*Entry{e}, 0)
+	r.Remember(reqcache.KeyOf(a), a, set, []*match.Item{&set.Items[0]}, []*Entry{e}, 0)
 	return e
 }
 
@@ -151,7 +152,7 @@ func TestRecallUnderChange(t *testing.T) {
 					}
 					e, err := r.Touch(set, &set.List, 0, a, 1)
 					if err == nil {
-						r.Remember(reqcache.KeyOf(a), a, set, []*Item{&set.Items[0]}, []*Entry{e}, 0)
+						r.Remember(reqcache.KeyOf(a), a, set, []*match.Item{&set.Items[0]}, []*Entry{e}, 0)
 					}
 					continue
 				}
@@ -200,7 +201,8 @@ func benchRequest(i int) []limit.Attribute {
 
 // recall is Recall of a request by its attributes.
 func recall(r *Registry, a []limit.Attribute) (known *Resolution, again bool) {
-	return r.Recall(reqcache.KeyOf(a), a)
+	known, _, again = r.Recall(reqcache.KeyOf(a), a)
+	return known, again
 }
 
 // BenchmarkRecall looks up what one of 1,000 requests came to before.

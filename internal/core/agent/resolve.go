@@ -5,33 +5,33 @@ import (
 	"slices"
 
 	"github.com/f4ee788f/quota/internal/core/limit"
+	"github.com/f4ee788f/quota/internal/core/table"
 )
 
-// Changes is what a change of policy or tenants means for buckets.
+// Changes is the effect of a changed policy or changed tenants on buckets.
 type Changes struct {
 	Changed  []*Entry // their limit says something else: renew them soon
 	Orphaned []*Entry // their limit is gone: give them up
 }
 
-// Adopt puts another policy in force. The caller has collected usage first, which
+// Adopt puts another policy in force, for one tenant after the other. The caller has collected usage first, which
 // belongs to the version before. The owner's.
 func (r *Registry) Adopt(rules *limit.Rules) Changes {
 	r.mu.Lock()
-	defer r.mu.Unlock()
+	anew := rules.Policy.Version < r.version.Load() // the server began anew, and so do its counts of changes
+	r.rules = rules
+	r.lists.Clear()
+	clear(r.usual)
+	r.version.Store(rules.Policy.Version)
 	b := r.rebuildLocked()
-	if rules.Policy.Version < r.version.Load() {
-		// The server began anew, and so do its counts of changes.
-		r.tenants.each(func(t *Tenant) {
+	r.mu.Unlock()
+	return b.all(func(t *Tenant) {
+		if anew {
 			t.revision = 0
 			r.askLocked(t)
-		})
-	}
-	r.rules = rules
-	clear(r.shared)
-	clear(r.usual)
-	r.tenants.each(func(t *Tenant) { t.lean(rules) })
-	r.version.Store(rules.Policy.Version)
-	return b.all()
+		}
+		t.lean(rules)
+	})
 }
 
 // Named returns the names of the limits in the policies in force and on trial.
@@ -59,12 +59,13 @@ func (r *Registry) Named() map[string]bool {
 // deny nothing; nil ends that. The caller has collected usage first. The owner's.
 func (r *Registry) Try(rules *limit.Rules) Changes {
 	r.mu.Lock()
-	defer r.mu.Unlock()
 	r.trial = rules
-	if r.rules == nil {
+	b := r.rebuildLocked()
+	r.mu.Unlock()
+	if b.rules == nil {
 		return Changes{}
 	}
-	return r.rebuildLocked().all()
+	return b.all(func(*Tenant) {})
 }
 
 // Trial returns the version that is tried beside the one in force; 0 for none. The owner's.
@@ -77,8 +78,10 @@ func (r *Registry) Trial() int64 {
 	return r.trial.Policy.Version
 }
 
-// all makes every set anew.
-func (b *rebuild) all() Changes {
+// all makes every set anew, and calls before for each tenant first. It takes the mutex for a part of the tenants at a time:
+// a million take seconds, and new buckets must not wait for them.
+func (b *rebuild) all(before func(*Tenant)) Changes {
+	b.mu.Lock()
 	s := b.set(nil, topOf(b.rules))
 	if b.trial != nil {
 		b.try(s, topOf(b.trial))
@@ -86,12 +89,20 @@ func (b *rebuild) all() Changes {
 	if old := b.anonymous.Swap(s); old != nil {
 		old.gone.Store(true)
 	}
-	b.tenants.each(b.resolve)
-	b.scopes.each(func(s *Scope) {
+	for i := range table.Parts {
+		for t := range b.tenants.Part(i) {
+			before(t)
+			b.resolve(t)
+		}
+		b.mu.Unlock()
+		b.mu.Lock()
+	}
+	defer b.mu.Unlock()
+	for s := range b.scopes.All() {
 		if s.round != b.round {
 			b.orphan(s)
 		}
-	})
+	}
 	return b.changes()
 }
 
@@ -103,34 +114,30 @@ func topOf(rules *limit.Rules) []limit.Held {
 	return top
 }
 
-// Differ reports whether a tenant that is known already is said to have changed, or has waited for its ancestors since it did, and
-// calls each for every bucket of the limits that it and those below it have, and of the top level's that count its usage: that
-// is of what was known. The owner's.
+// Differ reports whether Inform would change a tenant that has a set. It calls each for the buckets whose usage so far
+// belongs to the tenant as it was known. They are those of its own limits, of limits of tenants below it, and of
+// top-level limits that count its usage. The owner's.
 func (r *Registry) Differ(tenants []limit.Tenant, each func(*Entry)) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	changed := make(map[string]bool)
 	for i := range tenants {
-		said := &tenants[i]
-		if t := r.find(said.ID); t != nil && t.known && !t.overtook(said) && !t.is(said) {
+		if t := r.find(tenants[i].ID); t != nil && t.known && t.news(&tenants[i]) {
 			changed[t.id] = true
 		}
 	}
-	for t := range r.pending {
+	for t := range r.pending { // for an ancestor
 		if len(tenants) > 0 && t.known && t.set.Load() != nil {
 			changed[t.id] = true
 		}
 	}
-	var search map[*Scope]bool // for their buckets, of which values tell one from the other
-	r.below(changed, func(t *Tenant, s *Set) {
+	search := make(map[*Scope]bool) // scopes of several buckets
+	r.below(changed, func(_ *Tenant, s *Set) {
 		for sc := range s.ownScopes {
-			if len(sc.names) > 0 && sc.entries > 0 {
-				if search == nil {
-					search = make(map[*Scope]bool)
-				}
-				search[sc] = true
-			} else if e := sc.direct.Load(); e != nil {
+			if e := sc.direct.Load(); e != nil {
 				each(e)
+			} else if sc.entries > 0 {
+				search[sc] = true
 			}
 		}
 	})
@@ -138,12 +145,12 @@ func (r *Registry) Differ(tenants []limit.Tenant, each func(*Entry)) bool {
 	for id := range changed {
 		rooted = rooted || r.rooted[r.find(id)] > 0
 	}
-	if search != nil || rooted {
-		r.entries.each(func(e *Entry) {
+	if len(search) > 0 || rooted {
+		for e := range r.entries.All() {
 			if search[e.scope] || rooted && changed[e.rootedIn()] {
 				each(e)
 			}
-		})
+		}
 	}
 	return len(changed) > 0
 }
@@ -154,43 +161,44 @@ func (r *Registry) below(names map[string]bool, f func(*Tenant, *Set)) {
 		return
 	}
 	if r.nested {
-		r.tenants.each(func(t *Tenant) {
-			if s := t.set.Load(); s != nil && slices.ContainsFunc(s.Chain, func(id string) bool { return names[id] }) {
-				f(t, s)
-			}
-		})
+		r.under(func(id string) bool { return names[id] }, f)
 		return
 	}
 	for id := range names {
-		if t := r.find(id); t != nil {
-			if s := t.set.Load(); s != nil {
-				f(t, s)
-			}
+		if t := r.find(id); t != nil && t.set.Load() != nil {
+			f(t, t.set.Load())
 		}
 	}
 }
 
-// Inform takes what the server says of tenants; those not in use are ignored. Where
-// Differ, the caller has collected usage first. Ancestors that are not known yet
-// are to be asked for: see Unasked. The owner's.
+// under calls f for the tenants that have a set, and are, or have an ancestor, as is says.
+func (r *Registry) under(is func(id string) bool, f func(*Tenant, *Set)) {
+	for t := range r.tenants.All() {
+		if s := t.set.Load(); s != nil && slices.ContainsFunc(s.Chain, is) {
+			f(t, s)
+		}
+	}
+}
+
+// Inform takes the server's word on tenants; those not in use are ignored. Where Differ, the caller has collected usage
+// first. Ancestors that are not known yet are to be asked for: see Unasked. The owner's.
 func (r *Registry) Inform(tenants []limit.Tenant) Changes {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	changed := make(map[string]bool)
 	for i := range tenants {
-		said := &tenants[i]
-		t := r.find(said.ID)
+		t := r.find(tenants[i].ID)
 		if t == nil {
 			continue
 		}
 		t.asking = false
 		if t.known {
-			if t.overtook(said) || t.is(said) {
-				continue // of answers that a change has overtaken, and that are no news
+			if !t.news(&tenants[i]) {
+				continue
 			}
 			changed[t.id] = true
 		}
-		t.info, t.known = infoOf(said), true
+		t.info, t.known = infoOf(&tenants[i]), true
 		t.lean(r.rules)
 	}
 	if r.rules == nil {
@@ -226,11 +234,7 @@ func (r *Registry) Switch(sw limit.Switches) {
 		return
 	}
 	b := r.rebuildLocked()
-	r.tenants.each(func(t *Tenant) {
-		if s := t.set.Load(); s != nil && slices.ContainsFunc(s.Chain, func(id string) bool { return before[id] != r.denied[id] }) {
-			b.resolve(t)
-		}
-	})
+	r.under(func(id string) bool { return before[id] != r.denied[id] }, func(t *Tenant, _ *Set) { b.resolve(t) })
 }
 
 // Off reports whether operators switched that very tenant off, known or not.
@@ -243,7 +247,6 @@ func (r *Registry) Off(id string) bool {
 // rebuild makes new sets under the registry's mutex.
 type rebuild struct {
 	*Registry
-	round     int64
 	limits    []limit.Limit   // scratch
 	chain     []limit.Tenant  // whose set is made: the tenant and its ancestors
 	different map[*Scope]bool // those that say something else than before
@@ -252,8 +255,8 @@ type rebuild struct {
 }
 
 func (r *Registry) rebuildLocked() *rebuild {
-	r.round++
-	return &rebuild{Registry: r, round: r.round, different: make(map[*Scope]bool), orphans: make(map[*Scope]bool)}
+	r.round = max(r.round+1, 1) // it comes round, and never to an orphan's
+	return &rebuild{Registry: r, different: make(map[*Scope]bool), orphans: make(map[*Scope]bool)}
 }
 
 func (b *rebuild) orphan(s *Scope) {
@@ -261,37 +264,36 @@ func (b *rebuild) orphan(s *Scope) {
 		b.forget(s)
 		return
 	}
-	s.orphan = true
+	s.round = orphaned
 	b.orphans[s] = true
 }
 
 // changes finds the buckets of the scopes that changed.
 func (b *rebuild) changes() Changes {
 	var c Changes
-	search := false
-	look := func(s *Scope, to *[]*Entry) {
-		if len(s.names) > 0 {
-			search = search || s.entries > 0
-		} else if e := s.direct.Load(); e != nil {
-			*to = append(*to, e)
+	sort := func(e *Entry) {
+		switch {
+		case b.different[e.scope]:
+			c.Changed = append(c.Changed, e)
+		case b.orphans[e.scope]:
+			c.Orphaned = append(c.Orphaned, e)
 		}
 	}
-	for s := range b.different {
-		look(s, &c.Changed)
-	}
-	for s := range b.orphans {
-		look(s, &c.Orphaned)
+	search := false // for the buckets of scopes that have several
+	for _, scopes := range []map[*Scope]bool{b.different, b.orphans} {
+		for s := range scopes {
+			if e := s.direct.Load(); e != nil {
+				sort(e)
+			} else if s.entries > 0 {
+				search = true
+			}
+		}
 	}
 	if search {
-		b.entries.each(func(e *Entry) {
-			switch {
-			case len(e.scope.names) == 0:
-			case b.different[e.scope]:
-				c.Changed = append(c.Changed, e)
-			case b.orphans[e.scope]:
-				c.Orphaned = append(c.Orphaned, e)
-			}
-		})
+		c = Changes{}
+		for e := range b.entries.All() {
+			sort(e)
+		}
 	}
 	for _, e := range c.Changed {
 		e.Follow(e.scope.now.Load())
@@ -311,7 +313,9 @@ func (b *rebuild) resolve(t *Tenant) {
 	for chain[len(chain)-1].Parent != "" && len(chain) < limit.MaxTenantLevels {
 		p, _ := b.learnLocked(chain[len(chain)-1].Parent)
 		if p == nil || !p.known {
-			b.pending[t] = struct{}{}
+			if _, waits := b.pending[t]; !waits {
+				b.pending[t] = nil
+			}
 			return
 		}
 		said, limits = p.tenant(limits)
@@ -338,7 +342,6 @@ func (b *rebuild) resolve(t *Tenant) {
 	case err != nil:
 		s.Refusal = NoPlan
 	}
-	delete(b.pending, t)
 	s.owner = t
 	old := t.set.Load()
 	b.hasBelow(s, 1)
@@ -346,52 +349,13 @@ func (b *rebuild) resolve(t *Tenant) {
 		b.hasBelow(old, -1)
 	}
 	t.set.Store(s)
-	if t.ready != nil {
-		close(t.ready)
-		t.ready = nil
+	if ready := b.pending[t]; ready != nil {
+		close(ready)
 	}
+	delete(b.pending, t)
 	if old == nil {
 		return
 	}
 	old.gone.Store(true)
 	b.left = slices.AppendSeq(b.left, old.ownScopes)
-}
-
-// Drop takes a bucket out that holds nothing, and reports whether it did. A
-// request that still has it in hand matches again. collect is called when nothing
-// more can be admitted by it, for the last of its usage. The owner's.
-func (r *Registry) Drop(e *Entry, collect func(*Entry)) bool {
-	counting := e.scope.now.Load().Counting()
-	if !counting {
-		if live := e.State(0).Live; live || e.Flying {
-			return false
-		}
-		e.Drain()
-	}
-	if e.marks.Load() >= pinned || !e.Empty() {
-		return false
-	}
-	e.mark(dead, true)
-	if e.marks.Load() >= pinned || !e.Empty() {
-		e.mark(dead, false)
-		return false
-	}
-	if counting {
-		e.Drain()
-	}
-	e.Reopen()
-	r.mu.Lock()
-	r.entries.remove(r.hash(e.scope, e.values()), e)
-	r.unroot(e)
-	r.buckets.Store(int64(r.entries.live))
-	s := e.scope
-	if s.direct.Load() == e {
-		s.direct.Store(nil)
-	}
-	if s.entries--; s.entries == 0 && s.orphan {
-		r.forget(s)
-	}
-	r.mu.Unlock()
-	collect(e)
-	return true
 }

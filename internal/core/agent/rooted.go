@@ -1,11 +1,9 @@
 package agent
 
-import (
-	"strings"
-)
+import "github.com/f4ee788f/quota/internal/core/match"
 
-// A limit of the policy's top level that tells tenants apart counts usage of each, in buckets that are not the tenant's own.
-// While there are any a tenant is not forgotten: its plan is part of what they book.
+// A limit of the policy's top level may tell tenants apart: then its buckets count usage of tenants, and are not theirs. While
+// there is such a bucket its tenant is not forgotten, for the tenant's plan is in the rows.
 
 // rootedIn is the tenant whose usage a bucket of the top level counts; empty for other buckets.
 func (e *Entry) rootedIn() string {
@@ -18,11 +16,7 @@ func (s *Scope) rootedIn(values string) string {
 	if at < 0 {
 		return ""
 	}
-	for range at {
-		_, values, _ = strings.Cut(values, valueSep)
-	}
-	tenant, _, _ := strings.Cut(values, valueSep)
-	return tenant
+	return match.Value(values, at)
 }
 
 // root counts a bucket that was made, and unroot one that was dropped. The mutex is held.
@@ -51,5 +45,5 @@ func (s *Scope) planNow(tenant string) string {
 			return set.plan.Value()
 		}
 	}
-	return "" // it is as nobody knows it
+	return "" // the tenant is not known
 }

@@ -4,18 +4,18 @@ import (
 	"hash/maphash"
 	"math/bits"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"unique"
 
 	"github.com/f4ee788f/quota/internal/core/bucket"
 	"github.com/f4ee788f/quota/internal/core/limit"
+	"github.com/f4ee788f/quota/internal/core/match"
 )
 
-// Scope is a limit as one tenant holds it: what its buckets have in common. Its
-// identity outlives policy versions; what it says follows them.
+// Scope is a limit as one tenant holds it, with the state that its buckets share. Its identity outlives policy
+// versions; its rules follow them.
 //
-// There are as many as tenants, so that bytes count: what those of other tenants have as well is in the kind.
+// There are as many as tenants, so bytes count: fields that they have in common are in the kind.
 type Scope struct {
 	*kind
 	tenant string // who holds it; empty at the policy's top level
@@ -25,15 +25,19 @@ type Scope struct {
 	now    atomic.Pointer[bucket.Terms] // that its buckets go by, each once it follows
 
 	// The registry's, under its mutex.
-	beyond  *Scope                // of what the limit admits above itself; nil where it has no such bucket
+	beyond  *Scope                // of the limit's overage; nil where it has no such bucket
 	version int64                 // policy version that usage is booked under
-	plan    unique.Handle[string] // and the plan of who holds it; of no use at the top level, where it is each tenant's own: see Set.plan
-	round   int64                 // of the last rebuild that found it in force
+	plan    unique.Handle[string] // the holder's; at the top level see Set.plan
+	round   int32                 // of the last rebuild that found it in force; orphaned
 	entries int32
-	orphan  bool // the policy no longer has it: its buckets are to be given up
 }
 
-// kind is what the scopes of all tenants have in common that hold a limit of one name, whose buckets the same attributes tell apart.
+// orphaned is the round of a scope that the policy no longer has: its buckets are to be given up.
+const orphaned = -1
+
+func (s *Scope) orphan() bool { return s.round == orphaned }
+
+// kind is what scopes of different tenants have in common: a limit of one name, by the same attributes.
 type kind struct {
 	kindKey
 	registry *Registry
@@ -46,16 +50,14 @@ type kindKey struct {
 	limit   string
 	by      string
 	counts  bool // has no rate
-	slots   bool // its units are slots: what was spent as tokens never ends, and is not in use
-	overage bool // the buckets of what a soft limit admits above itself
+	slots   bool // its units are slots
+	overage bool // its buckets count what a soft limit admits above itself
 	shadow  bool // of the shadow version
 }
 
 func keyOf(l *limit.Limit, shadow bool) kindKey {
-	return kindKey{limit: l.Name, by: strings.Join(l.By, valueSep), counts: l.CountsOnly(), slots: l.Slots > 0, shadow: shadow}
+	return kindKey{limit: l.Name, by: match.Join(l.By), counts: l.CountsOnly(), slots: l.Slots > 0, shadow: shadow}
 }
-
-func (s *Scope) ownHash() uint64 { return s.hash }
 
 // held is the limit as the tenant has it now, but for the meter.
 func (s *Scope) held() limit.Held {
@@ -71,14 +73,6 @@ func (s *Scope) tenantAt() int {
 	return slices.Index(s.names, limit.AttrTenant)
 }
 
-// hashOf is a tenant's part of the hashes of its scopes; 0 for none.
-func (r *Registry) hashOf(tenant string) uint64 {
-	if tenant == "" {
-		return 0
-	}
-	return bits.RotateLeft64(maphash.String(r.seed, tenant), 32) // of a tenant that is a value as well, the two differ
-}
-
 // scope returns a tenant's scope of that key, new or not. The mutex is held.
 func (r *Registry) scope(key kindKey, tenant string, names []string) (s *Scope, fresh bool) {
 	k := r.kinds[key]
@@ -86,19 +80,19 @@ func (r *Registry) scope(key kindKey, tenant string, names []string) (s *Scope, 
 		k = &kind{kindKey: key, registry: r, hash: maphash.Comparable(r.seed, key), names: names}
 		r.kinds[key] = k
 	}
-	hash := k.hash ^ r.hashOf(tenant)
-	if s = r.scopes.find(hash, func(s *Scope) bool { return s.kind == k && s.tenant == tenant }); s != nil {
+	hash := k.hash ^ bits.RotateLeft64(maphash.String(r.seed, tenant), 32) // another than that of a key of the same name
+	if s = r.scopes.Find(hash, func(s *Scope) bool { return s.kind == k && s.tenant == tenant }); s != nil {
 		return s, false
 	}
 	s = &Scope{kind: k, tenant: tenant, hash: hash}
-	r.scopes.insert(hash, s)
+	r.scopes.Insert(hash, s)
 	k.scopes++
 	return s, true
 }
 
-// forget takes a scope out of which there is no bucket. The mutex is held.
+// forget takes out a scope that has no bucket. The mutex is held.
 func (r *Registry) forget(s *Scope) {
-	if !r.scopes.remove(s.hash, s) {
+	if !r.scopes.Remove(s.hash, s) {
 		return // it was forgotten already
 	}
 	if s.scopes--; s.scopes == 0 {

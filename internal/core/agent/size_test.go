@@ -11,6 +11,7 @@ import (
 	"github.com/f4ee788f/quota/internal/core/limit"
 	"github.com/f4ee788f/quota/internal/core/unraced"
 	"github.com/f4ee788f/quota/internal/core/usage"
+	"github.com/f4ee788f/quota/internal/core/wheel"
 )
 
 // bytesPerBucket bounds what a bucket with a live lease takes beyond its key. The aim is 300 (docs/performance.md), and what is
@@ -56,11 +57,11 @@ func busy(e *Entry, now int64, r *rand.Rand) int64 {
 		for range r.IntN(3) {
 			now += r.Int64N(1_000_000)
 			e.Take(1 + r.Int64N(100))
-			e.Slow(now, 1, false)
+			e.Ask(now, 1, false, false)
 		}
 		u.Collect(e, 0, now)
 		now += r.Int64N(1_000_000)
-		e.Due(now)
+		e.Plan(now)
 	}
 	e.Take(1)
 	return now
@@ -83,7 +84,7 @@ func bytesOf(t *testing.T, from int64, live func(e *Entry, now int64, r *rand.Ra
 	}
 	r.max = 2 * n
 	before := heap()
-	var s Schedule
+	var s wheel.Wheel[Entry, *Entry]
 	s.Pop(from)
 	rng := rand.New(rand.NewPCG(8, 8))
 	for i, v := range values {

@@ -2,26 +2,28 @@ package agent
 
 import (
 	"hash/maphash"
+
+	"github.com/f4ee788f/quota/internal/core/table"
 )
 
-// Sweep forgets requests and tenants that were not used between the last calls of it. A tenant that stays holds a bucket, or is an
-// ancestor of one that is known. It takes as long as it takes, beside everything else: nobody waits for more than a small part of it. One
-// that is under way is enough.
+// Sweep forgets requests and tenants that were not used between its last calls. A tenant stays that holds a bucket, or is a
+// known one's ancestor. It may take long, and nobody waits for more than a small part of it. While one is under way
+// another does nothing.
 func (r *Registry) Sweep() {
 	if !r.sweeping.CompareAndSwap(false, true) {
 		return
 	}
 	defer r.sweeping.Store(false)
 	r.sweepKnown()
-	for i := range r.tenants.parts {
-		r.sweepTenants(&r.tenants.parts[i])
+	for i := range table.Parts {
+		r.sweepTenants(i)
 	}
 }
 
-func (r *Registry) sweepTenants(part *part[Tenant]) {
+func (r *Registry) sweepTenants(part int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	part.each(func(t *Tenant) {
+	for t := range r.tenants.Part(part) {
 		if t.touched.Load() || t.asking {
 			t.idle = 0
 			t.touched.Store(false)
@@ -29,11 +31,11 @@ func (r *Registry) sweepTenants(part *part[Tenant]) {
 			t.idle = min(t.idle+1, forgotten)
 		}
 		s := t.set.Load()
-		// Where buckets of the top level count its usage, its plan is wanted when they are booked.
+		// While buckets of the top level count its usage, its plan is needed to book them.
 		if t.idle == forgotten && (s == nil || !s.holds()) && r.rooted[t] == 0 && t.below == 0 {
 			r.forgetTenant(t)
 		}
-	})
+	}
 }
 
 // forgetTenant takes a tenant out that holds no bucket. The mutex is held.
@@ -46,7 +48,7 @@ func (r *Registry) forgetTenant(t *Tenant) {
 		}
 	}
 	delete(r.pending, t)
-	r.tenants.remove(maphash.String(r.seed, t.id), t)
+	r.tenants.Remove(maphash.String(r.seed, t.id), t)
 }
 
 // hasBelow says that the set's ancestors have so many more, or fewer, sets below them. The mutex is held.
@@ -66,17 +68,13 @@ func (r *Registry) hasBelow(s *Set, n int32) {
 func (r *Registry) SweepInvented() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.tenants.live < r.max*15/16 {
+	if r.tenants.Len() < r.max*15/16 {
 		return
 	}
-	var invented []*Tenant
-	r.tenants.each(func(t *Tenant) {
+	for t := range r.tenants.All() {
 		s := t.set.Load()
 		if t.known && !t.exists && !t.asking && t.below == 0 && r.rooted[t] == 0 && (s == nil || !s.holds()) {
-			invented = append(invented, t)
+			r.forgetTenant(t)
 		}
-	})
-	for _, t := range invented {
-		r.forgetTenant(t)
 	}
 }

@@ -105,3 +105,47 @@ func TestNobodyWaitsForASweep(t *testing.T) {
 		t.Errorf("%d tenants were learnt while others were swept, want 5 at least", most)
 	}
 }
+
+// While another policy is put in force for many tenants, the registry answers others.
+func TestAPolicyOfManyTenantsHoldsUpNobody(t *testing.T) {
+	const tenants = 50_000
+	version := func(n int64) *limit.Rules {
+		rules, err := limit.CompilePolicy(&limit.Policy{Version: n, Plans: []limit.Plan{{Name: "p", Limits: []limit.Limit{
+			{Name: "l", Algorithm: limit.TokenBucket, Rate: limit.Rate{Units: n, Per: 1e9}, Burst: 10},
+		}}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return rules
+	}
+	r := NewRegistry(2 * tenants)
+	r.Adopt(version(1))
+	var said []limit.Tenant
+	for i := range tenants {
+		said = append(said, limit.Tenant{ID: fmt.Sprint("t-", i), Exists: true, Plan: "p"})
+		if _, _, err := r.Learn(said[i].ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.Inform(said)
+	var done atomic.Bool
+	go func() {
+		r.Adopt(version(2))
+		done.Store(true)
+	}()
+	answers := 0
+	for !done.Load() {
+		if r.Off("t-1"); r.Version() == 2 {
+			answers++
+		}
+		runtime.Gosched()
+	}
+	if answers < 3 {
+		t.Errorf("the registry answered %d times while a policy was put in force for %d tenants", answers, tenants)
+	}
+	for i := range said {
+		if got := r.Find(said[i].ID); got.Held(&got.Items[0]).Rate.Units != 2 {
+			t.Fatalf("%s goes by the policy before", said[i].ID)
+		}
+	}
+}

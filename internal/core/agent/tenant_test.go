@@ -124,15 +124,15 @@ func (w *tenancy) check(step int, t limit.Tenant) {
 		if err != nil {
 			w.t.Fatal(err)
 		}
-		if e.Held() != h || e.Capacity() != got.Burst || e.Tenant() != h.Tenant || e.Limit() != got.Name {
-			w.t.Fatalf("step %d: the bucket of %s goes by %+v and holds %d, want %+v", step, key, e.Held(), e.Capacity(), got)
+		if e.Held() != h || e.State(0).Capacity != got.Burst || e.Tenant() != h.Tenant || e.Limit() != got.Name {
+			w.t.Fatalf("step %d: the bucket of %s goes by %+v and holds %d, want %+v", step, key, e.Held(), e.State(0).Capacity, got)
 		}
 		beyond, err := w.r.Beyond(e, 1)
 		if got.Enforcement != limit.Soft || got.CountsOnly() {
 			if err == nil {
 				w.t.Fatalf("step %d: %s admits above itself", step, key)
 			}
-		} else if o := got.Overage(); err != nil || beyond.Capacity() != o.Burst || beyond.Held().Rate != o.Rate {
+		} else if o := got.Overage(); err != nil || beyond.State(0).Capacity != o.Burst || beyond.Held().Rate != o.Rate {
 			w.t.Fatalf("step %d: above %s: %+v, %v, want %+v", step, key, beyond.Held(), err, o)
 		}
 	}
@@ -195,13 +195,13 @@ func TestOverridesAreKeptInFewBytes(t *testing.T) {
 	check := func(rule *limit.Rule) {
 		t.Helper()
 		for _, id := range []string{"a", "b"} {
-			if got := r.find(id); got.overrides[0].like != &rule.Limit || got.Set().Items[0].Rule != rule || got.Set().places[0].scope.held().Rule != rule {
+			if got := r.find(id); got.overrides[0].like != &rule.Limit || got.Set().Items[0].Rule != rule || got.Set().scopes[0].held().Rule != rule {
 				t.Errorf("%s has a limit or a rule of its own", id)
 			}
 		}
 	}
 	check(rule)
-	if a, b := r.Find("a"), r.Find("b"); a.shared != b.shared || a.Held(&a.Items[0]).Burst != 7 {
+	if a, b := r.Find("a"), r.Find("b"); a.List.List != b.List.List || a.Held(&a.Items[0]).Burst != 7 {
 		t.Errorf("two tenants of a plan share nothing, or have its burst: %+v", a.Held(&a.Items[0]))
 	}
 	second := policy(2)
@@ -236,10 +236,10 @@ func TestWhatIsSaidOfATenantIsKept(t *testing.T) {
 		if !reflect.DeepEqual(got, said) {
 			t.Errorf("%s: got %+v, want %+v", kind.Field(i).Name, got, said)
 		}
-		if kind.Field(i).Name != "ID" && was.is(&said) {
+		if kind.Field(i).Name != "ID" && !was.news(&said) {
 			t.Errorf("another %s is no news", kind.Field(i).Name)
 		}
-		if !tenant.is(&said) {
+		if tenant.news(&said) {
 			t.Errorf("the same with %s is news", kind.Field(i).Name)
 		}
 	}

@@ -11,17 +11,12 @@ import (
 // not held yet. It fails with ErrCrowded or ErrGone.
 func (r *Registry) Touch(s *Set, l *List, i int, attributes []limit.Attribute, now int64) (*Entry, error) {
 	var buf [256]byte
-	it := &l.Items[i]
-	values := it.append(buf[:0], attributes)
-	e, err := r.touch(l.places[i].scope, values, now, func() bool { return !s.Gone() })
-	if err == nil && it.values == 0 {
-		l.places[i].direct.Store(e)
-	}
-	return e, err
+	key := string(l.Items[i].AppendKey(buf[:0], attributes))
+	return r.touch(l.scopes[i], key, now, func() bool { return !s.Gone() })
 }
 
-// Beyond returns the bucket of what the limit of e admits above itself, for e's own
-// values. It fails with ErrCrowded or ErrGone.
+// Beyond returns the bucket that counts the overage of e's limit, for e's own values. It makes the bucket if it is not
+// held yet. It fails with ErrCrowded or ErrGone.
 func (r *Registry) Beyond(e *Entry, now int64) (*Entry, error) {
 	r.mu.Lock()
 	s := e.scope.beyond
@@ -29,115 +24,133 @@ func (r *Registry) Beyond(e *Entry, now int64) (*Entry, error) {
 	if s == nil {
 		return nil, ErrGone
 	}
-	return r.touch(s, []byte(e.values()), now, func() bool { return e.scope.beyond == s && !s.orphan && !e.scope.orphan })
+	return r.touch(s, e.values(), now, func() bool { return e.scope.beyond == s && !s.orphan() && !e.scope.orphan() })
 }
 
-// Above returns the bucket of what the limit of e admits above itself for e's own values; nil where there is none yet.
+// Above returns that bucket; nil where there is none yet.
 func (r *Registry) Above(e *Entry) *Entry {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	s := e.scope.beyond
-	switch {
-	case s == nil:
+	if e.scope.beyond == nil {
 		return nil
-	case len(s.names) == 0:
-		return s.direct.Load()
 	}
-	return r.entryBytes(s, []byte(e.values()))
-}
-
-// touch returns the scope's bucket of those values, and makes it if there is none, as long as holds, which is asked with the
-// mutex held. A journal is told without it of what the bucket will feed: nobody waits there for another's disk.
-func (r *Registry) touch(s *Scope, values []byte, now int64, holds func() bool) (*Entry, error) {
-	for {
-		m := making{scope: s, values: string(values), now: now}
-		if r.journal != nil {
-			if e, err := r.lookFor(&m, holds); e != nil || err != nil {
-				return e, err
-			}
-			if m.feeds {
-				m.at = r.journal.Mount(m.row, s.overage)
-			}
-		}
-		e, made, err := r.insert(&m, holds)
-		if m.at != nil && !made {
-			r.journal.Release(m.at)
-		}
-		if made && m.feeds && m.at == nil && r.journal.Fault() == nil {
-			r.missed(e)
-		}
-		if e != nil || err != nil {
-			return e, err
-		}
-		// A change of the policy has it feed another row.
-	}
+	return r.entry(e.scope.beyond, e.values())
 }
 
 // making is a bucket that is to be made.
 type making struct {
-	scope  *Scope
-	values string
-	now    int64
-	row    ledger.Row // that it feeds
-	feeds  bool       // it feeds one, and there is a journal
-	at     *bucket.Cell
+	scope *Scope
+	key   string
+	now   int64
+	row   ledger.Row // that it feeds, where there is a journal; zero for none
+	at    *bucket.Cell
+	made  bool
 }
 
-// lookFor returns the bucket if it is there, and else says which row it is to feed.
-func (r *Registry) lookFor(m *making, holds func() bool) (*Entry, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if e, err := r.thereLocked(m, holds); e != nil || err != nil {
-		return e, err
-	}
-	m.row, m.feeds = m.scope.row(m.values, 0)
-	return nil, nil
-}
-
-// insert makes the bucket, unless it is there by now, or feeds another row.
-func (r *Registry) insert(m *making, holds func() bool) (e *Entry, made bool, err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if e, err := r.thereLocked(m, holds); e != nil || err != nil {
-		return e, false, err
-	}
-	s := m.scope
-	if r.journal != nil {
-		if row, feeds := s.row(m.values, 0); feeds != m.feeds || row != m.row {
-			return nil, false, nil
+// touch returns the scope's bucket of a key. If there is none, it makes it as long as holds, which is called with the
+// mutex held. A journal is told without the mutex which row the bucket will feed: nobody waits there for another's
+// disk.
+func (r *Registry) touch(s *Scope, key string, now int64, holds func() bool) (*Entry, error) {
+	m := making{scope: s, key: key, now: now}
+	for {
+		e, err := r.insert(&m, holds)
+		if m.at != nil && !m.made {
+			r.journal.Release(m.at)
+			m.at = nil
+		}
+		if e != nil || err != nil {
+			if m.made && m.row != (ledger.Row{}) && m.at == nil && r.journal.Fault() == nil {
+				r.missed(e)
+			}
+			return e, err
+		}
+		if m.row != (ledger.Row{}) {
+			m.at = r.journal.Mount(m.row, s.overage)
 		}
 	}
-	e = newEntry(s, m.values, m.now, m.at, r.journal, r.entries.live >= aloneUpTo)
-	r.entries.insert(r.hash(s, m.values), e)
+}
+
+// insert returns the bucket, and makes it if it is not there. Where it feeds another row than m says, it only says which.
+func (r *Registry) insert(m *making, holds func() bool) (*Entry, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := m.scope
+	if r.closed || !holds() {
+		return nil, ErrGone
+	}
+	if e := r.entry(s, m.key); e != nil {
+		return e, nil
+	}
+	if r.entries.Len() >= r.max || r.crowds(s, m.key) {
+		return nil, ErrCrowded
+	}
+	if r.journal != nil {
+		row, feeds := s.row(m.key, 0)
+		if !feeds {
+			row = ledger.Row{}
+		}
+		if row != m.row {
+			m.row = row
+			return nil, nil
+		}
+	}
+	agents := r.fleet.Load()
+	if r.entries.Len() > r.max/2 {
+		agents = 0 // buckets may make room for others soon: they would have credit again
+	}
+	e := newEntry(s, m.key, m.now, m.at, r.journal, r.entries.Len() >= aloneUpTo, agents)
+	m.made = true
+	r.entries.Insert(r.hash(s, m.key), e)
 	s.entries++
 	r.root(e)
 	if len(s.names) == 0 {
 		s.direct.Store(e)
 	}
-	r.buckets.Store(int64(r.entries.live))
-	return e, true, nil
+	r.buckets.Store(int64(r.entries.Len()))
+	return e, nil
 }
 
-// thereLocked returns the bucket if it is there, and why it cannot be made.
-func (r *Registry) thereLocked(m *making, holds func() bool) (*Entry, error) {
-	switch s := m.scope; {
-	case r.closed || !holds():
-		return nil, ErrGone
-	case len(s.names) == 0 && s.direct.Load() != nil:
-		return s.direct.Load(), nil
-	case len(s.names) > 0:
-		if e := r.entryBytes(s, []byte(m.values)); e != nil {
-			return e, nil
-		}
-	}
-	if r.entries.live >= r.max || r.crowds(m.scope, []byte(m.values)) {
-		return nil, ErrCrowded
-	}
-	return nil, nil
-}
-
-// aloneUpTo is of how many buckets each has what requests touch in a cache line of its own.
+// aloneUpTo is how many buckets have a cache line of their own for what requests touch.
 const aloneUpTo = 1024
+
+// Drop takes a bucket out that holds nothing, and reports whether it did. A
+// request that still has it in hand matches again. collect is called when nothing
+// more can be admitted by it, for the last of its usage. The owner's.
+func (r *Registry) Drop(e *Entry, collect func(*Entry)) bool {
+	counting := e.scope.now.Load().Counting()
+	if !counting {
+		if live := e.State(0).Live; live || e.Flying {
+			return false
+		}
+		e.Drain()
+	}
+	if e.inUse() || !e.Empty() {
+		return false
+	}
+	e.mark(dead, true)
+	if e.inUse() || !e.Empty() {
+		e.mark(dead, false)
+		return false
+	}
+	if counting {
+		e.Drain()
+	}
+	e.Reopen()
+	r.mu.Lock()
+	r.entries.Remove(r.hash(e.scope, e.values()), e)
+	r.unroot(e)
+	r.buckets.Store(int64(r.entries.Len()))
+	s := e.scope
+	if s.direct.Load() == e {
+		s.direct.Store(nil)
+	}
+	if s.entries--; s.entries == 0 && s.orphan() {
+		r.forget(s)
+	}
+	r.mu.Unlock()
+	collect(e)
+	return true
+}
 
 // missed counts a bucket that feeds the ledger and has no cell, once.
 func (r *Registry) missed(e *Entry) {
@@ -146,9 +159,9 @@ func (r *Registry) missed(e *Entry) {
 	}
 }
 
-// FollowJournal has the journal record what rows the buckets feed now, where the policy changed that. All usage up to the change
-// was collected before. Buckets that feed the ledger from now on and have no cell go on without, and are
-// counted: those that use one cannot be given another. The owner's.
+// FollowJournal has the journal record what rows the buckets feed now, where the policy changed that. All usage up to the
+// change was collected before. A bucket in use cannot be given a cell: one that begins to feed the ledger goes on without,
+// and is counted. The owner's.
 func (r *Registry) FollowJournal() {
 	r.journal.Follow(func(follow func(usage.Fed) bool) {
 		r.Each(func(e *Entry) {

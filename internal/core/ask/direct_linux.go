@@ -13,7 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// unreadWait bounds how long a line that is Direct waits for the other side to read: it is the agent's, whose clients read at once.
+// unreadWait bounds how long a line that is Direct waits for the other side to read. Such a line is the
+// agent's, whose clients read at once.
 const unreadWait = 30 * time.Second
 
 // direct is a connection that is read and written without waiting, and that the runtime's poller does not know.
@@ -33,9 +34,9 @@ func (l *Line) HasDescriptor() bool {
 	return ok
 }
 
-// Direct takes the line off the runtime's poller: from now on Recv returns ErrAgain where it would wait, and whoever reads
-// has to find out otherwise when it is worth while, from the descriptor that Direct returns. It fails where the connection has
-// none; the line is as it was then. Before the first Recv. Free gives the descriptor back.
+// Direct takes the line off the runtime's poller. From now on Recv returns ErrAgain where it would wait. The
+// reader has to watch the descriptor that Direct returns to know when to read. Direct fails if the connection
+// has none; the line is then as before. Call it before the first Recv. Free gives the descriptor back.
 func (l *Line) Direct() (fd int, err error) {
 	c, ok := l.conn.(syscall.Conn)
 	if !ok {
@@ -125,7 +126,7 @@ func (d *direct) writeOr(p []byte, stalls func()) error {
 	return nil
 }
 
-// writeParked writes with the runtime's poller, which waits without a thread: there may be many who do not read.
+// writeParked writes with the runtime's poller, which waits without a thread: many clients may fail to read.
 func (d *direct) writeParked(p []byte) error {
 	fd, err := unix.FcntlInt(uintptr(d.fd), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
@@ -141,7 +142,7 @@ func (d *direct) writeParked(p []byte) error {
 	return errors.Join(err, f.Close())
 }
 
-// Close implements io.Closer: whoever waits is woken. The descriptor stays until Free.
+// Close implements io.Closer: it wakes a goroutine that waits. The descriptor stays until Free.
 func (d *direct) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -151,8 +152,8 @@ func (d *direct) Close() error {
 	return unix.Shutdown(d.fd, unix.SHUT_RDWR)
 }
 
-// unscheduled reads or writes a descriptor that never waits, without telling Go's scheduler: it would get ready to hand the processor on, for a
-// call of some microseconds.
+// unscheduled reads or writes a descriptor that never waits, without telling Go's scheduler. Told, the
+// scheduler would prepare to hand the processor on, for a call of some microseconds.
 func unscheduled(call uintptr, fd int, p []byte) (int, error) {
 	n, _, errno := unix.RawSyscall(call, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(p))), uintptr(len(p)))
 	if errno != 0 {

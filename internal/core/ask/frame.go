@@ -10,8 +10,8 @@ import (
 	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
-// Bounds of a frame. More than a few thousand callers of one process do not ask at once, and
-// a question of 32 attributes is no more than 11 kB.
+// Bounds of a frame. A process asks for at most a few thousand callers at once. A question of 32 attributes has
+// at most 11 kB.
 const (
 	MaxQuestions  = 1024
 	MaxAttributes = 32

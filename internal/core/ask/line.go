@@ -21,9 +21,10 @@ const lengthBytes = 4
 // helloWait bounds the time until the other side has said hello.
 const helloWait = 5 * time.Second
 
-// Line carries frames over a connection of its own, with nothing but their lengths between them. On one machine that takes a
-// third of what gRPC's framing, flow control and goroutines take, of which a frame of fourteen
-// questions is worth half of a decision for each (make bench-peers). Recv is for one goroutine, Send for any.
+// Line carries frames over a connection of its own, with nothing but their lengths between them. On one machine
+// that takes a third of the time of gRPC's framing, flow control and goroutines. For a frame of fourteen
+// questions, gRPC's part is worth half of a decision for each (make bench-peers). Recv is for one goroutine,
+// Send for any.
 type Line struct {
 	conn io.ReadWriteCloser
 	in   []byte // read, and from at not yet taken
@@ -59,7 +60,7 @@ func (l *Line) write(b []byte, stalls func()) error {
 	return err
 }
 
-// Close ends the line: whoever reads or writes is woken.
+// Close ends the line: it wakes goroutines that read or write.
 func (l *Line) Close() error { return l.conn.Close() }
 
 // more reads what there is, at least a byte.
@@ -82,7 +83,8 @@ func (l *Line) more() error {
 // ErrAgain means that nothing more is there yet; see Line.Direct.
 var ErrAgain = errors.New("ask: nothing more is there yet")
 
-// Recv reads the next frame into f; io.EOF where the other side sends no more, and ErrAgain where it may later, of a line that is Direct.
+// Recv reads the next frame into f. It returns io.EOF where the other side sends no more. On a line that is
+// Direct it returns ErrAgain where the other side may send later.
 func (l *Line) Recv(f *Frame) error {
 	f.Reset()
 	for {
@@ -113,7 +115,8 @@ func (l *Line) Recv(f *Frame) error {
 // Send writes a frame, which may be used again when it returns.
 func (l *Line) Send(f *Frame) error { return l.SendOr(f, nil) }
 
-// SendOr is Send that calls stalls, if that is not nil, before it waits for the other side to read, of a line that is Direct, or for another Send.
+// SendOr is Send with a call of stalls, unless nil, before it waits. It waits for another Send, and on a line
+// that is Direct for the other side to read.
 func (l *Line) SendOr(f *Frame, stalls func()) error {
 	if !l.mu.TryLock() {
 		if stalls != nil {
@@ -130,8 +133,8 @@ func (l *Line) SendOr(f *Frame, stalls func()) error {
 // CloseSend says that nothing more is sent: an empty frame, which means nothing else.
 func (l *Line) CloseSend() error { return l.Send(new(Frame)) }
 
-// Carrier carries frames: a Line, or a stream of gRPC. Recv is for one goroutine, Send for any, and Free for whoever knows that
-// nobody uses it any more.
+// Carrier carries frames: a Line, or a stream of gRPC. Recv is for one goroutine, and Send for any. Free is for
+// a caller that knows that nobody uses it any more.
 type Carrier interface {
 	Recv(*Frame) error
 	Send(*Frame) error

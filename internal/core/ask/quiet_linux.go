@@ -9,10 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// quiet is a Unix socket of which the runtime's poller is told when it can be read, and nothing else. The poller asks for both ways of a
-// socket, and of a Unix socket the kernel tells of room to write each time that the other side has read: a
-// message would wake its sender's poller once for nothing, at the reader's cost, which where processors idle is as much as
-// all else that the reader does for it. So the poller watches an epoll instance that watches the socket for bytes.
+// quiet is a Unix socket that wakes the runtime's poller only when it can be read. The poller watches both
+// directions of a socket. For a Unix socket the kernel announces room to write each time that the other side
+// has read. So a message would wake its sender's poller once for nothing, at the reader's cost. Where
+// processors idle, that costs the reader as much as the rest of its work for the message. So the poller watches
+// an epoll instance, which watches the socket for bytes.
 type quiet struct {
 	direct
 	ready  *os.File // the epoll instance

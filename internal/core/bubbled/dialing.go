@@ -8,12 +8,12 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 )
 
-// Dialing makes the connections of a bubble, one at a time. In Go 1.26 timers of one bubble that are due as they are made, of which a
-// connection has four, bring the race detector down where two goroutines make them at once. It is held by who dials, and may be used in the bubble
-// alone in which it was made.
+// Dialing makes the connections of a bubble, one at a time. A connection has four timers that are due as they
+// are made. In Go 1.26 the race detector crashes if two goroutines make such timers of one bubble at once. The
+// dialer holds it. It may be used only in the bubble in which it was made.
 type Dialing chan struct{}
 
-// NewDialing returns what all that dial in a bubble share, whichever server they dial.
+// NewDialing returns the Dialing that all dialers of a bubble share, for any server.
 func NewDialing() Dialing { return make(Dialing, 1) }
 
 // Dial connects to a listener when nobody else does; an error is the listener's, or says that ctx ended before.

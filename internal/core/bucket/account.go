@@ -1,59 +1,44 @@
 package bucket
 
-// Account adds up what became of the leases of one limit, over all its buckets. The
-// owner's.
-type Account struct {
-	Granted  int64 // by answers that arrived: lease.Grant.Most
-	Unrun    int64 // of trickles, by renewals before the end of a term
-	Returned int64 // by renewals that were answered
-	Told     int64 // spent, by renewals that were answered
-	Spent    int64
-	Beyond   int64 // spent or returned above a lease
-	Held     int64 // what live leases may still spend
-	Booked   int64 // put into rows for the ledger
-}
+import "github.com/f4ee788f/quota/internal/core/lease"
 
-// Add adds o.
-func (a *Account) Add(o Account) {
-	a.Granted += o.Granted
-	a.Unrun += o.Unrun
-	a.Returned += o.Returned
-	a.Told += o.Told
-	a.Spent += o.Spent
-	a.Beyond += o.Beyond
-	a.Held += o.Held
-	a.Booked += o.Booked
-}
-
-func (b *Bucket) endedLocked(number int64) (Account, bool) {
-	p := b.ask
-	if p == nil || p.number != number {
-		return Account{}, false
-	}
-	spent := p.told - b.answered()
-	return Account{
-		Unrun: p.unrun, Returned: p.stock, Told: spent,
-		Beyond: max(spent+p.stock+p.unrun-b.granted, 0),
-	}, true
+// endedLocked is what became of the lease that the answer to the renewal under way replaces.
+func (b *Bucket) endedLocked(p *pendingRenewal) lease.Account {
+	spent, unrun := p.told-b.answered(), p.Unrun()
+	return lease.Account{Unrun: unrun, Returned: p.Held, Told: spent, Beyond: max(spent+p.Held+unrun-b.granted, 0)}
 }
 
 // Standing says what the bucket spent in all, and how the lease that it has stands.
-func (b *Bucket) Standing() Account {
-	b.mu.Lock()
-	defer b.leave()
+func (b *Bucket) Standing() lease.Account {
+	defer b.enter().leave()
 	b.foldLocked()
 	return b.standingLocked()
 }
 
 // standingLocked is Standing after it was folded.
-func (b *Bucket) standingLocked() Account {
+func (b *Bucket) standingLocked() lease.Account {
 	if b.counting {
-		return Account{}
+		return lease.Account{}
 	}
 	spent := b.admittedLocked() + b.owedLocked()
-	a := Account{Spent: spent, Beyond: max(spent-b.answered()-b.granted, 0)}
+	a := lease.Account{Spent: spent, Beyond: max(spent-b.answered()-b.granted, 0)}
 	if b.live {
 		a.Held = max(b.granted-(spent-b.answered()), 0)
 	}
 	return a
+}
+
+// beyondLocked returns by how many units the agent may have exceeded the limit out of contact. It is the units admitted
+// since the last answer, if that answer's lease had ended when the renewal under way was sent. Slots come back, so for
+// them it is those given out without a lease.
+func (b *Bucket) beyondLocked() int64 {
+	switch {
+	case b.counting || b.ask == nil:
+		return 0
+	case b.slots:
+		return b.unleased
+	case b.live && b.ask.sentAt < b.expires:
+		return 0
+	}
+	return max(b.ask.told-b.answered(), 0)
 }

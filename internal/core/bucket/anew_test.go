@@ -37,7 +37,7 @@ func TestSpentOnceWhateverTheSilence(t *testing.T) {
 			b, now, admitted := Of(&l), int64(1_000_000), 0
 			for range 5 {
 				b.Expire(now, false)
-				if b.Slow(now, 1, false).Outcome == Wait {
+				if b.Ask(now, 1, false, false).Outcome == Wait {
 					b.Enqueue(&Waiter{Units: 1, Done: func(Verdict) {}})
 				}
 				admitted++
@@ -65,7 +65,7 @@ func TestOverspentIsReported(t *testing.T) {
 	}
 	b.Expire(2_000_000, false)
 	for range 2 {
-		if v := b.Slow(3_000_000, 1, true); v.Outcome != Admitted {
+		if v := b.Ask(3_000_000, 1, true, false); v.Outcome != Admitted {
 			t.Fatalf("out of contact: %v", v)
 		}
 	}
@@ -81,10 +81,10 @@ func TestDenialsEndWithTheWindow(t *testing.T) {
 	b := Of(&limit.Limit{Name: "l", Algorithm: limit.FixedWindow, Rate: limit.Rate{Units: 5, Per: 24 * time.Hour}})
 	g := lease.Grant{Number: b.Renew(1_000_000, false).Number, TTL: 500_000, DenyFor: 500_000, Reset: 500_000, ValidFrom: 1, ValidUntil: 1 + day}
 	b.Apply(1_002_000, g) // the store answered about 1 ms ago
-	if v := b.Slow(1_500_900, 1, false); v.Outcome != Denied {
+	if v := b.Ask(1_500_900, 1, false, false); v.Outcome != Denied {
 		t.Errorf("before the edge: %v, want it denied", v)
 	}
-	if v := b.Slow(1_501_100, 1, false); v.Outcome != Wait {
+	if v := b.Ask(1_501_100, 1, false, false); v.Outcome != Wait {
 		t.Errorf("after the edge: %v, want it to wait", v)
 	}
 }

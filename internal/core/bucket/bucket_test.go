@@ -24,7 +24,7 @@ func ask(b *Bucket, now, n int64, lost bool) Outcome {
 	if b.Take(n) {
 		return Admitted
 	}
-	return b.Slow(now, n, lost).Outcome
+	return b.Ask(now, n, lost, false).Outcome
 }
 
 // A bucket without a lease waits, a lease's stock is spent to the last unit, and
@@ -45,7 +45,7 @@ func TestStockThenWaitOrDeny(t *testing.T) {
 		t.Errorf("when empty: got %v, want Wait", got)
 	}
 	b = leasedOf(t, now, lease.Grant{DenyFor: 500_000})
-	if v := b.Slow(now+100_000, 1, false); v.Outcome != Denied || v.RetryAfter != 400_000 {
+	if v := b.Ask(now+100_000, 1, false, false); v.Outcome != Denied || v.RetryAfter != 400_000 {
 		t.Errorf("told to deny: got %+v, want Denied for 400000", v)
 	}
 	if got := ask(b, now+500_000, 1, false); got != Wait {
@@ -214,13 +214,13 @@ func TestCountingOnly(t *testing.T) {
 	}
 }
 
-// Out of contact a window goes on with the agent's share: of what remained, and of
-// each window that follows. In contact, what is left of a window ends with it.
+// Out of contact an agent has what it was granted of the window, and its part of each window that follows. In contact,
+// what is left of a window ends with it.
 func TestWindowOutOfContact(t *testing.T) {
 	const now, length = 1_000_000, 10_000_000
 	g := lease.Grant{
 		Tokens: 5, TTL: length, ValidFrom: 7 * length, ValidUntil: 8 * length, Reset: length,
-		Remaining: 60, Fallback: 2 * limit.Micro, // 20 of the 100 a window
+		Remaining: 60, Next: 20,
 	}
 	open := func() *Bucket {
 		b := Of(&limit.Limit{Algorithm: limit.FixedWindow, Rate: limit.Rate{Units: 100}})
@@ -235,12 +235,16 @@ func TestWindowOutOfContact(t *testing.T) {
 		return n
 	}
 	b := open()
-	if n := spend(b, now+1, true); n != 12 {
-		t.Errorf("in the window that contact was lost in: %d units, want a fifth of the 60 that remained", n)
+	if n := spend(b, now+1, true); n != 5 {
+		t.Errorf("in the window that contact was lost in: %d units, want the 5 granted", n)
 	}
 	for i := range int64(3) {
-		if n := spend(b, now+(i+1)*length, true); n != 20 {
-			t.Errorf("%d windows later: %d units, want the share of 20", i+1, n)
+		at := now + (i+1)*length
+		if n := spend(b, at, true); n != 0 {
+			t.Errorf("%d windows later: %d units as soon as it may have begun, want none", i+1, n)
+		}
+		if n := spend(b, at+drift((i+1)*length), true); n != 20 {
+			t.Errorf("%d windows later: %d units, want the part of 20", i+1, n)
 		}
 	}
 	if r := b.Renew(now+3*length, false); r.Window != 10*length {
@@ -293,7 +297,7 @@ func TestLongDenialsAreAskedAbout(t *testing.T) {
 		}
 		v, shut := b.Shut(at)
 		if !shut {
-			v = b.Slow(at, 1, false)
+			v = b.Ask(at, 1, false, false)
 		}
 		switch v.Outcome {
 		case Wait:
@@ -324,7 +328,7 @@ func TestATrickleIsLivedOnUntilTheStoreSaid(t *testing.T) {
 		case b.Take(1):
 			admitted++
 		default:
-			if v = b.Slow(at, 1, false); v.Outcome == Wait || v.Attend {
+			if v = b.Ask(at, 1, false, false); v.Outcome == Wait || v.Attend {
 				t.Fatalf("%d s after the grant it asks", (at-end+deny)/1_000_000)
 			}
 			if v.Outcome == Admitted {
@@ -335,8 +339,8 @@ func TestATrickleIsLivedOnUntilTheStoreSaid(t *testing.T) {
 	if admitted != 8 && admitted != 9 {
 		t.Errorf("%d admitted of a trickle of a token in 20 s, in 180 s", admitted)
 	}
-	b.Slow(at, 1, false) // the last token that the trickle brought
-	if v := b.Slow(at, 1, false); v.Outcome != Wait {
+	b.Ask(at, 1, false, false) // the last token that the trickle brought
+	if v := b.Ask(at, 1, false, false); v.Outcome != Wait {
 		t.Errorf("then: %v, want it to ask", v.Outcome)
 	}
 }
@@ -383,7 +387,7 @@ func TestALeaseThatBringsNothingIsOver(t *testing.T) {
 	const now = 1_000_000
 	window := lease.Grant{Tokens: 10, TTL: 60_000_000, ValidFrom: 60_000_000, ValidUntil: 120_000_000, Reset: 30_000_000}
 	share := window
-	share.Fallback = limit.Micro // 60 a window
+	share.Next = 60
 	for _, c := range []struct {
 		name     string
 		grant    lease.Grant
@@ -393,8 +397,8 @@ func TestALeaseThatBringsNothingIsOver(t *testing.T) {
 		{"its term runs", lease.Grant{Tokens: 10, TTL: 10_000_000}, 5_000_000, 10},
 		{"its term is over", lease.Grant{Tokens: 10, TTL: 10_000_000}, 15_000_000, 100},
 		{"it trickles", lease.Grant{Tokens: 10, TTL: 10_000_000, Trickle: limit.Micro, Pile: 5}, 15_000_000, 15},
-		{"a window without a share", window, 80_000_000, 100},
-		{"a window with a share", share, 35_000_000, 70}, // and 10 of the one before: its owner did not come
+		{"a window without a part of the next", window, 80_000_000, 100},
+		{"a window with a part of the next", share, 35_000_000, 70}, // and 10 of the one before: its owner did not come
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			l := &limit.Limit{Name: "l", Rate: limit.Rate{Units: 100, Per: time.Minute}, OnOutage: limit.OutageOpen, Algorithm: limit.TokenBucket, Burst: 100}
@@ -480,7 +484,7 @@ func TestWhatTheStoreWasToldOfGoesBackToTheLease(t *testing.T) {
 		t.Fatalf("got %v after %d were told of, want Admitted after 50", got, r.Admitted)
 	}
 	b.PutBack(3 + 4)
-	if got := b.State(now).Tokens; got != 6 {
+	if got := b.stock.units() + b.aside(); got != 6 {
 		t.Errorf("%d are there before it is looked at, want 6", got)
 	}
 	if a, _ := collect(b); a != 50 {
@@ -519,6 +523,22 @@ func TestATrickleFillsNoMoreThanTheRoom(t *testing.T) {
 		}
 		if want := 10 * g.Trickle / limit.Micro; got < want-g.Pile-1 || got > want+1 {
 			t.Errorf("%d tokens, a pile of %d: %d in the ten seconds that follow, want %d", g.Tokens, g.Pile, got, want)
+		}
+	}
+}
+
+// A clock that steps back takes away nothing that is there, and no second is refilled twice.
+func TestAClockThatStepsBack(t *testing.T) {
+	const now, second = 1_000_000, 1_000_000
+	b := leasedOf(t, now, lease.Grant{Tokens: 5, Trickle: 10 * limit.Micro, Pile: 15, DenyFor: 10 * second})
+	for range 6 { // which finds five, and then ten that have trickled
+		if got := ask(b, now+second, 1, false); got != Admitted {
+			t.Fatalf("a second later: got %v, want Admitted", got)
+		}
+	}
+	for _, at := range []int64{now, now + second} {
+		if r := b.Renew(at, false); r.Held != 9 {
+			t.Errorf("%d us after the grant %d are held, want 9 as before", at-now, r.Held)
 		}
 	}
 }

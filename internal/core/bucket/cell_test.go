@@ -8,7 +8,11 @@ import (
 )
 
 // stockOf is what requests touch, where it is no bucket's.
-func stockOf(h *Hot) stock { return stock{Hot: h} }
+func stockOf(h *Hot) *stock {
+	s := &stock{Hot: h}
+	s.shared.Store(&unshared)
+	return s
+}
 
 // Requests take, are refused, hold and put back, while the owner credits, folds
 // and takes units out: in the end every unit is accounted for, exactly, and on
@@ -36,7 +40,7 @@ func TestCellCountsExactly(t *testing.T) {
 					admitted.Add(n)
 				default:
 					mu.Lock()
-					c.refuse(n) // as Slow does
+					c.refused.Add(n) // as Ask does
 					mu.Unlock()
 					refused.Add(n)
 				}
@@ -83,7 +87,7 @@ func TestCellCountsExactly(t *testing.T) {
 	if got, want := c.admitted(), admitted.Load(); got != want {
 		t.Errorf("admitted is %d, want %d", got, want)
 	}
-	if got, want := c.denied(), refused.Load(); got != want {
+	if got, want := c.refused.Load(), refused.Load(); got != want {
 		t.Errorf("denied is %d, want %d", got, want)
 	}
 	if got, want := c.credited(), admitted.Load()+left; got != want {

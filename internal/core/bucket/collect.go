@@ -1,9 +1,11 @@
 package bucket
 
+import "github.com/f4ee788f/quota/internal/core/lease"
+
 // Count is units admitted and denied.
 type Count struct{ Admitted, Denied int64 }
 
-// Booking is what became of a count that was handed over.
+// Booking says whether a count that was handed over is booked.
 type Booking uint8
 
 const (
@@ -14,80 +16,76 @@ const (
 
 // Collected is what a look at a bucket came to.
 type Collected struct {
-	Decided  int64   // units admitted and denied since the last look
-	Standing Account // see Standing
-	Active   int64   // when something was last collected
-	Leased   bool    // its lease lives
-	Unbooked bool    // usage is in no row yet, or requests are between taking and deciding
+	Decided  int64         // units admitted and denied since the last look
+	Standing lease.Account // see Standing
+	Active   int64         // when something was last collected
+	Leased   bool          // its lease lives
+	Unbooked bool          // usage is in no row yet, or requests are between taking and deciding
 }
 
-// Collect takes what the bucket admitted and denied since the last Collect, and hands book what is to be booked of it and is not
-// yet, with the counts up to which all is booked then: no unit twice, nor one that a request under way may still put back. metered
-// says that what was admitted is of interest. now is when, for idle eviction.
+// Collect takes the units admitted and denied since the last Collect. It hands book those that are not booked yet, with
+// the counts up to which all is booked then. It hands over no unit twice, nor one that a request under way may still
+// put back. metered says that admitted units are of interest. now is when, for idle eviction.
 //
-// What is admitted on an ancestor's bucket belongs to the tenant of the request,
-// and is booked there: it is taken off here. It is read after what was admitted,
-// and raised before units are taken, so the difference is never too much.
+// Units admitted on an ancestor's bucket belong to the request's tenant and are booked there, so they are taken off
+// here. Their count is read after the admitted units, and raised before units are taken: it is never too small.
 func (b *Bucket) Collect(now int64, metered bool, book func(c, upTo Count) Booking) Collected {
-	b.mu.Lock()
-	defer b.leave()
+	defer b.enter().leave()
 	b.topUpLocked(now)
 	got := b.collectLocked()
 	decided := got.Admitted + got.Denied
 	if decided > 0 {
-		b.activeLocked(now)
+		b.active = grains(now)
 	}
 	b.bookLocked(metered, book)
 	return Collected{
-		Decided: decided, Standing: b.standingLocked(), Active: b.idleFrom(), Leased: b.live && !b.counting, Unbooked: b.unbookedLocked(),
+		Decided: decided, Standing: b.standingLocked(), Active: b.idleFrom(),
+		Leased: b.live && !b.counting, Unbooked: b.unbookedLocked(),
 	}
 }
+
+// unbookedLocked reports whether usage was not collected yet, or is in no row, or may still change.
+func (b *Bucket) unbookedLocked() bool {
+	b.foldLocked()
+	e := b.stock.elsewhere()
+	return b.pending.Load() != 0 || b.countsLocked() != Count{b.collectedAdmitted, b.collectedDenied} ||
+		b.unrowed > e.inherited.Load() || b.unrowedDenied > e.excused.Load()
+}
+
+// countsLocked is what was admitted and refused so far.
+func (b *Bucket) countsLocked() Count { return Count{b.stock.admitted(), b.refused.Load()} }
 
 func (b *Bucket) collectLocked() (got Count) {
 	b.foldLocked()
-	if a := b.stock.admitted(); a > b.collectedAdmitted {
-		got.Admitted = a - b.collectedAdmitted
-		b.collectedAdmitted = a
-		b.setUnrowedLocked(b.unrowed+got.Admitted, b.unrowedDenied)
-	}
-	if d := b.stock.denied(); d > b.collectedDenied {
-		got.Denied = d - b.collectedDenied
-		b.collectedDenied = d
-		b.setUnrowedLocked(b.unrowed, b.unrowedDenied+got.Denied)
-	}
+	c := b.countsLocked()
+	got = Count{max(c.Admitted-b.collectedAdmitted, 0), max(c.Denied-b.collectedDenied, 0)}
+	b.collectedAdmitted += got.Admitted
+	b.collectedDenied += got.Denied
+	b.unrowed += got.Admitted
+	b.unrowedDenied += got.Denied
 	return got
 }
 
-func (b *Bucket) setUnrowedLocked(admitted, denied int64) {
-	if admitted != b.unrowed || denied != b.unrowedDenied {
-		r := b.own()
-		r.unrowed, r.unrowedDenied = admitted, denied
-	}
-}
-
-// bookLocked hands over what was collected and not booked yet.
+// bookLocked hands over units that were collected and not booked yet.
 func (b *Bucket) bookLocked(metered bool, book func(c, upTo Count) Booking) {
-	// Excused after what was refused: too few are denied for now, never too many.
-	own, denied := b.unrowed-b.stock.inherited(), max(b.unrowedDenied-b.stock.excused(), 0)
-	if b.unrowed == 0 && denied == 0 {
-		return
-	}
+	// Read after the admitted and refused units: too few count here for now, never too many.
+	e := b.stock.elsewhere()
+	own, denied := max(b.unrowed-e.inherited.Load(), 0), max(b.unrowedDenied-e.excused.Load(), 0)
 	c := Count{Denied: denied}
 	if metered {
-		c.Admitted = max(own, 0)
+		c.Admitted = own
 	}
 	upTo := b.bookedLocked()
-	upTo.Denied += denied
-	if c != (Count{}) && book(c, Count{upTo.Admitted + max(own, 0), upTo.Denied}) == NoRoom {
+	if c != (Count{}) && book(c, Count{upTo.Admitted + own, upTo.Denied + denied}) == NoRoom {
 		return
 	}
-	b.setUnrowedLocked(b.unrowed-max(own, 0), b.unrowedDenied-denied)
+	b.unrowed -= own
+	b.unrowedDenied -= denied
 }
 
 // Booked returns up to which counts usage was booked.
 func (b *Bucket) Booked() Count {
-	b.mu.Lock()
-	defer b.leave()
+	defer b.enter().leave()
 	return b.bookedLocked()
 }
 
@@ -95,36 +93,19 @@ func (b *Bucket) bookedLocked() Count {
 	return Count{b.collectedAdmitted - b.unrowed, b.collectedDenied - b.unrowedDenied}
 }
 
-// unbookedLocked reports whether the bucket has usage that is in no row yet, or
-// requests between taking and deciding.
-func (b *Bucket) unbookedLocked() bool {
-	return !b.settledLocked() || b.unrowed > b.stock.inherited() || b.unrowedDenied > b.stock.excused()
-}
-
-// settledLocked reports whether all that was admitted was collected, and no request is
-// between taking and deciding.
-func (b *Bucket) settledLocked() bool {
-	b.foldLocked()
-	return b.pending.Load() == 0 && b.stock.admitted() == b.collectedAdmitted && b.stock.denied() == b.collectedDenied
-}
-
-// Counts returns units admitted and denied in all, and of those admitted how many are of its own tenant.
+// Counts returns all units admitted and denied, and how many of those admitted are its own tenant's.
 func (b *Bucket) Counts() (admitted, denied, own int64) {
-	b.mu.Lock()
-	defer b.leave()
+	defer b.enter().leave()
 	b.foldLocked()
-	admitted = b.stock.admitted()
-	return admitted, max(b.stock.denied()-b.stock.excused(), 0), max(admitted-b.stock.inherited(), 0)
+	c, e := b.countsLocked(), b.stock.elsewhere()
+	return c.Admitted, max(c.Denied-e.excused.Load(), 0), max(c.Admitted-e.inherited.Load(), 0)
 }
 
-// Idle reports whether the bucket can make room for others, and since when nothing was collected from it: no request waits
-// at it, has something of it, or is deciding.
+// Idle reports whether the bucket can make room for others, and since when nothing was collected from it. It can if no
+// request waits at it, has units of it, or is deciding. The store must also know of all units admitted without a lease.
 func (b *Bucket) Idle() (since int64, ok bool) {
-	b.mu.Lock()
-	defer b.leave()
-	ok = b.queue == nil && b.pending.Load() == 0 && b.reservedLocked() == 0 && !b.chargedLocked() && !(b.slots && b.stock.inUse() > 0) &&
-		!(b.touched > 0 && !b.met) && !b.free
-	return b.idleFrom(), ok
+	defer b.enter().leave()
+	return b.idleFrom(), b.pending.Load() == 0 && !b.inHandLocked() && !b.onCreditLocked() && !b.free
 }
 
 // Quiet reports whether no request has units in hand that it may still put back.

@@ -53,7 +53,7 @@ func (s *bucketScene) served(ws []*Waiter) {
 // request takes a slot, or waits its turn; when it has it at once it gives it back again.
 func (s *bucketScene) request() {
 	if !s.b.Take(1) {
-		v := s.b.Slow(sceneTime, 1, false)
+		v := s.b.Ask(sceneTime, 1, false, false)
 		if v.Outcome == Wait {
 			w := &Waiter{Units: 1}
 			s.waiting = append(s.waiting, w)
@@ -178,8 +178,8 @@ func interleavingsOfSlots(t *testing.T, p parts) {
 			return s.scene(s.finish, s.request, func() { s.b.Expire(sceneTime+20_000_000, false) })
 		},
 	} {
-		fault, runs := explore(t, make)
-		t.Logf("%s: %d orders", name, runs)
+		fault, states := explore(t, make)
+		t.Logf("%s: %d states", name, states)
 		if fault != "" {
 			t.Errorf("%s: %s", name, fault)
 		}
@@ -191,8 +191,7 @@ func TestInterleavingsFindWhoIsOverlooked(t *testing.T) {
 	fault, _ := explore(t, func() scene {
 		s := newBucketScene(right, 1)
 		s.join = func(b *Bucket, w *Waiter) ([]*Waiter, bool) {
-			b.mu.Lock()
-			defer b.leave()
+			defer b.enter().leave()
 			w.patient = true
 			b.enqueueLocked(w, int64(b.most))
 			served := b.serveLocked(Never)
@@ -221,7 +220,7 @@ func interleavingsOfALease(t *testing.T, p parts) {
 		trickle, again int64 // which is granted then
 	}{{false, 0, 1}, {true, 0, 1}, {false, 1, 3}, {true, 1, 3}} {
 		final := c.final
-		fault, runs := explore(t, func() scene {
+		fault, states := explore(t, func() scene {
 			const stock = 3
 			at := p.cell()
 			b := New(TermsAlone(&limit.Limit{Algorithm: limit.TokenBucket, Rate: limit.Rate{Units: 1}, Burst: 9}), at, false, 0)
@@ -236,7 +235,7 @@ func interleavingsOfALease(t *testing.T, p parts) {
 						taken += n
 						return
 					}
-					switch v := b.Slow(sceneTime, n, false); v.Outcome {
+					switch v := b.Ask(sceneTime, n, false, false); v.Outcome {
 					case Admitted:
 						taken += n
 					case Denied:
@@ -273,7 +272,7 @@ func interleavingsOfALease(t *testing.T, p parts) {
 				},
 			}
 		})
-		t.Logf("%+v: %d orders", c, runs)
+		t.Logf("%+v: %d states", c, states)
 		if fault != "" {
 			t.Errorf("%+v: %s", c, fault)
 		}
@@ -291,7 +290,7 @@ func TestInterleavingsOfDenials(t *testing.T) {
 			answer(sceneTime, 0, 5_000_000)
 			var denied, collected, left int64
 			ask := func() {
-				switch b.Slow(sceneTime, 1, false).Outcome {
+				switch b.Ask(sceneTime, 1, false, false).Outcome {
 				case Denied:
 					denied++
 				default:
@@ -338,8 +337,5 @@ func TestInterleavingsOfDenials(t *testing.T) {
 
 // sharedState is until when units are denied for certain; 0 where nothing was ever noted.
 func (s *stock) sharedState() int64 {
-	if h := s.shared.Load(); h != nil {
-		return h.shutUntil.v
-	}
-	return 0
+	return s.shared.Load().shutUntil.v
 }

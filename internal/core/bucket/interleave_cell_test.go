@@ -46,7 +46,7 @@ func (p parts) cell() *Cell {
 
 // ghost is what truly happened in a cell, as far as its actors know.
 type ghost struct {
-	c         stock
+	c         *stock
 	flying    int64 // units of requests under way
 	granted   int64 // credited by the owner in all, less what it took out
 	atMost    int64 // units that are admitted, or may be by a request under way
@@ -54,11 +54,10 @@ type ghost struct {
 	inHand    int64 // of these, those not given back
 	refused   int64
 	collected int64 // what the owner has told the ledger of
-	fault     string
 }
 
 func (g *ghost) state() []int64 {
-	c := &g.c
+	c := g.c
 	return append(g.c.mapped().state(),
 		c.tokens.v, c.refused.v, c.back.v, c.pending.v, c.in, c.shared.Load().finished.v, c.shared.Load().folded.v,
 		g.flying, g.granted, g.atMost, g.admitted, g.inHand, g.refused, g.collected,
@@ -66,23 +65,23 @@ func (g *ghost) state() []int64 {
 }
 
 func (g *ghost) always() string {
-	if g.fault == "" && g.inHand > g.granted {
+	switch {
+	case g.inHand > g.granted:
 		return fmt.Sprintf("requests have %d units in hand, %d were granted", g.inHand, g.granted)
-	}
-	if g.fault != "" {
-		return g.fault
+	case g.collected > g.atMost:
+		return fmt.Sprintf("%d units are told to the ledger, %d at most are admitted", g.collected, g.atMost)
 	}
 	return crashed(g.c.mapped(), g.admitted, g.flying)
 }
 
 func (g *ghost) atEnd() string {
-	c := &g.c
+	c := g.c
 	left := c.fold()
 	switch {
 	case c.admitted() != g.admitted:
 		return fmt.Sprintf("%d units count as admitted, %d were", c.admitted(), g.admitted)
-	case c.denied() != g.refused:
-		return fmt.Sprintf("%d units count as denied, %d were", c.denied(), g.refused)
+	case c.refused.Load() != g.refused:
+		return fmt.Sprintf("%d units count as denied, %d were", c.refused.Load(), g.refused)
 	case left+g.inHand != g.granted:
 		return fmt.Sprintf("%d units are left and %d in hand, of %d granted", left, g.inHand, g.granted)
 	case c.due() != 0 || c.pending.v != 0 || left < 0:
@@ -108,11 +107,11 @@ func (g *ghost) request(p parts, n int64, finish bool) func() {
 	return func() {
 		g.atMost += n
 		g.flying += n
-		if !p.take(&g.c, n) {
+		if !p.take(g.c, n) {
 			g.atMost -= n
 			g.refused += n
 			g.flying -= n
-			g.c.refuse(n) // as Slow does
+			g.c.refused.Add(n) // as Ask does
 			return
 		}
 		g.flying -= n
@@ -131,12 +130,12 @@ func (g *ghost) denied(p parts, n int64) func() {
 		g.flying += n
 		defer func() { g.flying -= n }()
 		g.c.pending.Add(n)
-		if p.take(&g.c, n) {
-			p.putBack(&g.c, n)
+		if p.take(g.c, n) {
+			p.putBack(g.c, n)
 			return
 		}
 		g.refused += n
-		g.c.refuse(n)
+		g.c.refused.Add(n)
 		g.c.pending.Add(-n)
 	}
 }
@@ -144,20 +143,14 @@ func (g *ghost) denied(p parts, n int64) func() {
 func (g *ghost) credit(p parts, n int64) func() {
 	return func() {
 		g.granted += max(n, 0) // before anyone can have them
-		short := p.credit(&g.c, n)
+		short := p.credit(g.c, n)
 		g.granted += min(n, 0) + short
 	}
 }
 
 // collect tells the ledger what was admitted, as Bucket.Collect does.
 func (g *ghost) collect(p parts) func() {
-	return func() {
-		a := p.admitted(&g.c)
-		if a > g.atMost && g.fault == "" {
-			g.fault = fmt.Sprintf("%d units are told to the ledger, %d at most are admitted", a, g.atMost)
-		}
-		g.collected = max(g.collected, a)
-	}
+	return func() { g.collected = max(g.collected, p.admitted(g.c)) }
 }
 
 func then(fs ...func()) func() {
@@ -258,7 +251,7 @@ func twoWords(write func(c *stock, there, counts func() bool) bool) func(*stock,
 				c.mapped().put[v&1].Store(was)
 				continue
 			}
-			c.cameBack(due)
+			c.folds(due)
 			return next - have - due - n
 		}
 	}
@@ -293,7 +286,7 @@ func TestInterleavingsFindWhatIsWrong(t *testing.T) {
 				next := max(have+due+n, 0)
 				c.mapped().put[1-v&1].Store(c.mapped().put[v&1].Load() + next - have)
 				c.tokens.Store(next<<1 | (1 - v&1))
-				c.cameBack(due)
+				c.folds(due)
 				return next - have - due - n
 			}
 		},
@@ -343,7 +336,7 @@ func TestInterleavingsOfTwoLimits(t *testing.T) {
 	both(t, func(t *testing.T, p parts) {
 		for _, stocks := range [][2]int64{{1, 1}, {2, 1}, {1, 2}} {
 			for _, crossed := range []bool{false, true} {
-				fault, runs := explore(t, func() scene {
+				fault, states := explore(t, func() scene {
 					a, b := newGhost(p, stocks[0]), newGhost(p, stocks[1])
 					had := 0
 					request := func(first, second *ghost) func() {
@@ -356,7 +349,7 @@ func TestInterleavingsOfTwoLimits(t *testing.T) {
 							if !take(&first.c.tokens, 1) {
 								first.atMost--
 								first.refused++
-								first.c.refuse(1)
+								first.c.refused.Add(1)
 								first.c.pending.Add(-1)
 								return
 							}
@@ -364,7 +357,7 @@ func TestInterleavingsOfTwoLimits(t *testing.T) {
 							if !take(&second.c.tokens, 1) {
 								second.atMost--
 								second.refused++
-								second.c.refuse(1)
+								second.c.refused.Add(1)
 								first.c.back.Add(1)
 								first.atMost--
 								first.c.pending.Add(-1)
@@ -394,7 +387,7 @@ func TestInterleavingsOfTwoLimits(t *testing.T) {
 						},
 					}
 				})
-				t.Logf("stocks %v, crossed %v: %d orders", stocks, crossed, runs)
+				t.Logf("stocks %v, crossed %v: %d states", stocks, crossed, states)
 				if fault != "" {
 					t.Errorf("stocks %v, crossed %v: %s", stocks, crossed, fault)
 				}
@@ -407,7 +400,7 @@ func TestInterleavingsOfTwoLimits(t *testing.T) {
 // under way no more than they take: what is billed below is not billed here as well.
 func TestInterleavingsOfAnAncestor(t *testing.T) {
 	for _, hurried := range []bool{false, true} {
-		fault, runs := explore(t, func() scene {
+		fault, states := explore(t, func() scene {
 			p := right
 			p.kept = true
 			g := newGhost(p, 3)
@@ -451,7 +444,7 @@ func TestInterleavingsOfAnAncestor(t *testing.T) {
 				atEnd: func() string { return "" },
 			}
 		})
-		t.Logf("inherited before it is announced %v: %d orders, %s", hurried, runs, fault)
+		t.Logf("inherited before it is announced %v: %d states, %s", hurried, states, fault)
 		if (fault != "") != hurried {
 			t.Errorf("inherited before it is announced %v: fault %q", hurried, fault)
 		}

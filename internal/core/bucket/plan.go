@@ -13,59 +13,51 @@ type Line struct {
 
 // Line returns what the owner keeps of the bucket.
 func (b *Bucket) Line() Line {
-	b.mu.Lock()
-	defer b.leave()
+	defer b.enter().leave()
 	return b.line
 }
 
 // SetLine says what the owner keeps of the bucket from now on.
 func (b *Bucket) SetLine(l Line) {
-	b.mu.Lock()
-	defer b.leave()
-	b.setLineLocked(l)
+	defer b.enter().leave()
+	b.line = l
 }
 
-func (b *Bucket) setLineLocked(l Line) {
-	if l != b.line {
-		b.own().line = l
-	}
-}
-
-// Plan is what the owner of a bucket has to know to say when to look at it next, found under the mutex once.
+// Plan tells the owner when to look at a bucket next, as of one moment.
 type Plan struct {
-	Line   Line
-	due    int64
-	turn   int64 // when it is to be looked at whether or not it may be renewed
-	kept   int64 // when its lease is over if it is not renewed
-	renews bool  // what is due then is a renewal at the term's end, and not a look at demand; see Bucket.Soon
+	Line      Line
+	Idle      bool  // nothing is leased and nobody waits, whatever else is to be told
+	Renews    bool  // a renewal at the term's end is due, not a look at demand; see Bucket.Soon
+	Meanwhile int64 // when to look at the bucket while its renewal is due and cannot be sent
+	due       int64 // when it is to be renewed, but for the line
+	turn      int64 // when to look at it whether or not it may be renewed
 }
 
-// Plan returns it.
+// Plan returns the plan as of now.
 func (b *Bucket) Plan(now int64) Plan {
-	b.mu.Lock()
-	defer b.leave()
+	defer b.enter().leave()
 	return b.planLocked(now)
 }
 
-// Visit is Tick, and Plan after it.
+// Visit does what is due without a call (see tickLocked), and plans after it. The caller serves the requests.
 func (b *Bucket) Visit(now int64, lost bool) (served []*Waiter, late int64, p Plan) {
-	b.mu.Lock()
-	defer b.leave()
+	defer b.enter().leave()
 	served, late = b.tickLocked(now, lost)
 	return served, late, b.planLocked(now)
 }
 
 func (b *Bucket) planLocked(now int64) Plan {
-	p := Plan{Line: b.line, due: b.dueLocked(now), turn: b.turnTimeLocked(now), kept: Never}
-	if !b.live || b.counting {
-		return p
-	}
-	p.renews = b.soonLocked(p.due)
-	if b.length > 0 && b.turnAt > now {
+	p := Plan{Line: b.line, due: b.dueLocked(now), turn: b.turnTimeLocked(now)}
+	switch {
+	case !b.live || b.length <= 0:
+	case b.turnAt > now:
 		p.turn = min(p.turn, b.turnAt)
+	case b.beginAt > now:
+		p.turn = min(p.turn, b.beginAt)
 	}
-	if kept := b.keptLocked(); kept > now {
-		p.kept = kept
+	p.Idle, p.Renews, p.Meanwhile = p.due == Never, b.soonLocked(p.due), p.turn
+	if kept := b.keptLocked(); b.live && !b.counting && kept > now {
+		p.Meanwhile = min(p.turn, kept) // its lease is over then
 	}
 	return p
 }
@@ -82,11 +74,8 @@ func (p *Plan) Renew() int64 {
 	return due
 }
 
-// Idle reports whether nothing is leased and nobody waits, whatever else is to be told.
-func (p *Plan) Idle() bool { return p.due == Never }
-
-// Look returns when the bucket is to be looked at. Its trickle goes on serving those who wait their turn while a call is
-// under way, and its window ends.
+// Look returns when the bucket is to be looked at. While a call is under way its trickle goes on serving those who wait
+// their turn, and its window ends.
 func (p *Plan) Look(flying bool) int64 {
 	if flying {
 		return p.turn
@@ -94,49 +83,43 @@ func (p *Plan) Look(flying bool) int64 {
 	return min(p.turn, p.Renew())
 }
 
-// Meanwhile returns when the bucket is to be looked at while it is to be renewed, and cannot be.
-func (p *Plan) Meanwhile() int64 { return min(p.turn, p.kept) }
-
-// Renews reports whether what is due when the bucket is to be looked at is a renewal at the term's end; see Soon.
-func (p *Plan) Renews() bool { return p.renews }
-
-// Compose is RenewStrained, for a bucket that is due: final where it is to be given up, and where nobody used it since some time,
-// or it makes room for others (yields), and nobody uses it now.
+// Compose is Renew for a bucket that is due, under so much strain. The renewal is final if the caller says so, or if
+// the bucket is unused (unusedLocked). If no request has units of it, it is final too where it makes room for others
+// (yields). So it is where it was idle since idleSince and its last renewal.
 func (b *Bucket) Compose(now, idleSince int64, final, yields bool, strain int64) lease.Renewal {
-	b.mu.Lock()
-	defer b.leave()
-	rests := b.queue == nil && !b.chargedLocked() && b.reservedLocked() == 0 && !(b.slots && b.stock.inUse() > 0)
-	return b.renewLocked(now, final || b.unusedLocked() || (yields || b.idleFrom() < idleSince) && rests, strain)
+	defer b.enter().leave()
+	unused := b.unusedLocked(now) || (yields || b.idleFrom() < min(idleSince, b.lastAsk)) && !b.inHandLocked()
+	return b.renewLocked(now, final || unused, strain)
 }
 
-// Answered is what an answer to a renewal came to.
+// Answered is the outcome of an answer to a renewal.
 type Answered struct {
-	Served []*Waiter // see Apply
-	Plan   Plan      // after it
-	Ended  Account   // of the lease that the answer replaces; where WasEnded
-	Beyond int64     // see Bucket.Beyond
+	Served []*Waiter     // see Apply
+	Plan   Plan          // after it
+	Ended  lease.Account // of the lease that the answer replaces; where WasEnded
+	Beyond int64         // by how much the agent may have exceeded the limit out of contact
 
 	WasEnded bool
 }
 
-// Answer is Apply, with what the owner has to know before and after it. Where the answer brought those who wait neither
-// tokens nor a denial they are asked for again after a while, hungry of the times in a row that this was so, in microseconds: to
-// ask at once would be a busy loop over the network.
+// Answer is Apply, with the figures that the owner needs from before and after it. If waiting requests got neither
+// tokens nor a denial, the bucket asks for them again after hungry microseconds. hungry is told how many times in a row
+// that was so. To ask at once would be a busy loop over the network.
 func (b *Bucket) Answer(now int64, g lease.Grant, hungry func(times int32) int64) (a Answered) {
-	b.mu.Lock()
-	defer b.leave()
+	defer b.enter().leave()
 	if b.line.Fails > 0 || b.free || b.slots && b.unleased > 0 {
 		a.Beyond = b.beyondLocked()
 	}
-	a.Ended, a.WasEnded = b.endedLocked(g.Number)
-	times := b.line.Hungry
-	line := Line{Force: b.line.Force}
-	a.Served = b.applyLocked(now, g)
-	if len(a.Served) == 0 && b.impatientLocked() {
-		line.Hungry = times + 1
-		line.Retry = now + hungry(times+1)
+	if p := b.ask; p != nil && p.Number == g.Number {
+		a.Ended, a.WasEnded = b.endedLocked(p), true
+		a.Served = b.applyLocked(now, g)
 	}
-	b.setLineLocked(line)
+	times := b.line.Hungry + 1
+	b.line = Line{Force: b.line.Force}
+	if len(a.Served) == 0 && b.waitingLocked().impatient {
+		b.line.Hungry = times
+		b.line.Retry = now + hungry(times)
+	}
 	a.Plan = b.planLocked(now)
 	return a
 }

@@ -117,13 +117,18 @@ func TestGoesOverAtTheEdge(t *testing.T) {
 		}
 		return n
 	}
-	const edge = now + length/2
+	const begins = now + length/2 + length/2/1000 // for certain, and it ends as much sooner
+	const ends, edge = begins - length/1000, begins
 	b := open()
 	if due := b.Due(now); due > edge+1 {
 		t.Errorf("the owner looks %d us after the edge, want at it", due-edge)
 	}
-	if n := spend(b, edge-1); n != 5 {
+	if n := spend(b, ends-1); n != 5 {
 		t.Errorf("before the edge %d units, want 5", n)
+	}
+	b.Tick(ends, false)
+	if b.Take(1) {
+		t.Error("between the windows there is a unit")
 	}
 	b.Tick(edge, false)
 	if !b.Take(1) {
@@ -205,5 +210,56 @@ func TestGrantedForOneThatLeft(t *testing.T) {
 	b.Apply(now+2_000, lease.Grant{Number: r.Number, Tokens: 40, TTL: 10_000_000})
 	if due := b.Due(now + 2_000); due > now+earlyEvery {
 		t.Errorf("the 40 units go back in %d us, want %d", due-now, earlyEvery)
+	}
+}
+
+// When the server cannot be reached, those who wait their turn go on waiting for what the trickle brings. Those who wait for
+// an answer are denied, and so is everybody where nothing comes.
+func TestTurnsComeOutOfContact(t *testing.T) {
+	const now = 1_000_000
+	for _, trickle := range []int64{0, 10 * limit.Micro} {
+		b := Of(&limit.Limit{Algorithm: limit.LeakyBucket, Rate: limit.Rate{Units: 10}, Burst: 10, Queue: 5})
+		b.Apply(now, lease.Grant{Number: b.Renew(now, false).Number, Trickle: trickle, Pile: 1, TTL: 10_000_000})
+		turns, answer := &Waiter{Units: 1}, &Waiter{Units: 1}
+		b.Join(turns)
+		b.Enqueue(answer)
+		for _, w := range b.Fail(now) {
+			if w.Verdict().Outcome != Denied || w == turns && trickle > 0 {
+				t.Errorf("trickle %d: decided was %+v", trickle, *w)
+			}
+		}
+		served, _ := b.Tick(now+100_000, true)
+		if (len(served) == 1 && served[0] == turns && turns.Verdict().Outcome == Admitted) != (trickle > 0) {
+			t.Errorf("trickle %d: %d were served when a token had come", trickle, len(served))
+		}
+		if answer.Verdict().Outcome != Denied || b.Urgent() {
+			t.Errorf("trickle %d: who waited for an answer: %+v; somebody waits still: %v", trickle, answer.Verdict(), b.Urgent())
+		}
+	}
+}
+
+// A store whose clock is behind is still in the window before. Its answer does not take the agent back there, and to a
+// second part of the window that it is in.
+func TestAStoreThatIsBehindGivesNoSecondPart(t *testing.T) {
+	const now, length = 1_000_000, 10_000_000
+	b := Of(&limit.Limit{Algorithm: limit.FixedWindow, Rate: limit.Rate{Units: 100, Per: length * 1000}})
+	grant := lease.Grant{Tokens: 5, Next: 7, TTL: 3_000_000, ValidFrom: 7 * length, ValidUntil: 8 * length, Reset: 2_000_000}
+	grant.Number = b.Renew(now, false).Number
+	b.Apply(now, grant)
+	spend := func(at int64) (n int) {
+		b.Tick(at, false)
+		for ask(b, at, 1, false) == Admitted {
+			n++
+		}
+		return n
+	}
+	const over = now + 2_010_000
+	if n := spend(over); n != 7 {
+		t.Fatalf("of its part: %d units, want 7", n)
+	}
+	grant.Number, grant.Reset = b.Renew(over, false).Number, 500_000
+	b.Apply(over+1_000, grant)
+	if n := spend(over + 600_000); n != 0 {
+		t.Errorf("after the answer of a store that is behind: %d units more, want none", n)
 	}
 }

@@ -43,7 +43,7 @@ func BenchmarkRefill(b *testing.B) {
 		asked++
 		now += 100
 		of.tokens.Store(of.tokens.Load() & 1)
-		if of.Slow(now, 1, false).Outcome != Admitted {
+		if of.Ask(now, 1, false, false).Outcome != Admitted {
 			refused++
 		}
 	}

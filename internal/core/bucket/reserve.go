@@ -2,28 +2,22 @@ package bucket
 
 import "github.com/f4ee788f/quota/internal/core/lease"
 
-// reserves is what a bucket knows of reservations: units that a request took for the most
-// that it may cost, until it is known what it does. Those of a window that is over are
-// in none of it but outside.
+// reserves is a bucket's state of reservations. A request reserves the most units that it may cost, until its cost is
+// known. Reservations of a window that is over only count in outside.
 //
-// To the ledger they are nothing until they are committed: pending in the cell. To the store they
-// are held, and waited for, at each renewal: it takes them back and grants them anew, so that
-// nobody else gets them meanwhile, and what comes back unspent is ordinary stock
-// that a later renewal returns. The lease goes on as long as there are any.
+// The ledger does not see them until they are committed: they are pending in the cell. Each renewal tells the store
+// that they are held and waited for. It takes them back and grants them anew, so that nobody else gets them meanwhile.
+// What comes back unspent is ordinary stock that a later renewal returns. The lease goes on as long as there are any.
 type reserves struct {
 	all        int64 // units in hand
 	reserved   int64 // of these, those of reservedOf
 	reservedOf int64 // the window that they are of
-	outside    int64 // units spent of windows that were over, which the window now is not to pay for, less those that came back of such
+	// outside is units spent from windows that were over, less those that came back to such. The current window does
+	// not pay for them.
+	outside int64
 }
 
-// Reserved returns the units that are reserved and neither committed nor cancelled.
-func (b *Bucket) Reserved() int64 {
-	b.mu.Lock()
-	defer b.leave()
-	return b.reservedLocked()
-}
-
+// reservedLocked returns the units of the current window that are reserved, and neither committed nor cancelled.
 func (b *Bucket) reservedLocked() int64 {
 	if b.reservedOf != b.window {
 		return 0
@@ -33,61 +27,72 @@ func (b *Bucket) reservedLocked() int64 {
 
 // Reserve says that n units, which were taken of a window and announced with Hold, are reserved.
 func (b *Bucket) Reserve(n, window int64) {
-	b.mu.Lock()
-	defer b.leave()
-	r := b.own()
-	r.all += n
+	defer b.enter().leave()
+	b.all += n
 	if window != b.window {
-		r.outside -= n // the store is told of neither
+		b.outside -= n // the store is told of neither
 		return
 	}
-	if b.reservedOf != b.window {
-		r.reserved, r.reservedOf = 0, b.window
-	}
-	r.reserved += n
+	b.reserved, b.reservedOf = b.reservedLocked()+n, window
 }
 
-// Settle ends a reservation of n units of which m were spent, perhaps more than n: these are
-// admitted beyond, and paid with what is here or comes next. What was not spent can be spent again, unless the window that it was of
-// is over or the lease has ended. It ends the Hold as well. On true the owner is to look at the bucket soon.
+// Settle ends a reservation of n units of which m were spent, and its Hold. Units spent beyond n are admitted, and paid
+// with what is here or comes next. What was not spent can be spent again, unless its window is over or the lease has
+// ended. On true the owner is to look at the bucket soon.
 func (b *Bucket) Settle(n, m, window int64) (attend bool) {
-	b.mu.Lock()
-	defer b.leave()
+	defer b.enter().leave()
 	ours := window == b.window && (b.live || b.counting)
-	if beyond := m - n; beyond > 0 {
-		b.payBeyondLocked(beyond) // in the window now, whichever the reservation was of
-		b.stock.pending.Add(-n)
+	if m > n {
+		b.payBeyondLocked(m - n) // in the window now, whichever the reservation was of
+		b.pending.Add(-n)
 	} else {
-		b.settleLocked(n, m, ours)
-		b.early = b.early || ours && m > 0 && b.debt > 0 // of what was reserved some had been taken back: the store is to know
+		b.unspentLocked(n, m, ours)
+		// Some of what was reserved had been taken back: the store is to know.
+		b.early = b.early || ours && m > 0 && b.debt > 0
 	}
 	if soon := b.lastAsk + lease.ShortTerm; ours && n-m > b.remaining && soon < b.renewAt {
 		b.renewAt = soon // more than all that was left: others may wait for it
 		attend = true
 	}
-	r := b.own()
-	r.all -= n
+	b.all -= n
 	if window == b.reservedOf {
-		r.reserved = max(b.reserved-n, 0) // a window that is back after another has forgotten what was reserved of it
-		if b.reserved == 0 && ours && !b.slots && b.trickle == 0 && b.idle() == 0 {
+		b.reserved = max(b.reserved-n, 0) // a window that is back after another has forgotten what was reserved of it
+		if b.reserved == 0 && ours && !b.slots && !b.holdsLocked() {
 			b.early = true // the lease would lapse, and the store take what was reserved for what is still out
 		}
 	}
 	if window != b.window {
-		r.outside += min(m, n)
+		b.outside += min(m, n)
 	}
 	return attend || b.early
 }
 
-// Charge admits n units that were used already, whether or not they are there. The owner is to look at the bucket soon.
-func (b *Bucket) Charge(n int64) {
-	b.mu.Lock()
-	defer b.leave()
-	b.payBeyondLocked(n)
+// SettleAdmitted is Settle for units that a switch had admitted (Admit): they are no one's stock.
+func (b *Bucket) SettleAdmitted(n, m, window int64) {
+	defer b.enter().leave()
+	if m > n {
+		b.admitLocked(m - n)
+		b.pending.Add(-n)
+	} else {
+		b.unspentLocked(n, m, false)
+	}
+	b.notNobodysLocked(n) // none of them comes back any more
+	if window != b.window {
+		b.outside -= max(n-m, 0)
+	}
 }
 
-// payBeyondLocked admits n units beyond what was reserved: those that are here are taken, so that no
-// request gets them besides, and what is missing is owed. The store is told soon, without a lease too.
+// unspentLocked ends the Hold of n units of which m were spent. The others come back, or are nobody's unless ours.
+func (b *Bucket) unspentLocked(n, m int64, ours bool) {
+	b.back.Add(n - m)
+	if !ours {
+		b.stock.forfeit(n - m)
+	}
+	b.pending.Add(-n)
+}
+
+// payBeyondLocked admits n units beyond what was reserved. It takes those that are here, so that no request gets them
+// besides. What is missing is owed. The store is told soon, without a lease too.
 func (b *Bucket) payBeyondLocked(n int64) {
 	b.bringLocked()
 	owed := n - b.stock.claim(n)
@@ -95,28 +100,28 @@ func (b *Bucket) payBeyondLocked(n int64) {
 	if b.counting {
 		return
 	}
-	b.oweLocked(b.debt + owed)
+	b.debt += owed
 	b.early, b.free = true, b.free || !b.live
 }
 
-// deferLocked has the renewal that is about to be made not tell of debts where there is no lease of which the store could know that they are beyond
-// it: of a lease that lapsed, or a window that is over, it takes no more than what that could have brought. The lease that the answer brings is charged with them, and the next renewal tells.
+// deferLocked leaves debts out of the next renewal where no lease is in force: the store could not know that they are
+// beyond one. For a lease that lapsed, or a window that is over, the store takes no more than that could have brought.
+// The next lease is charged with the debts, and the renewal after it tells of them.
 func (b *Bucket) deferLocked(now int64) {
 	if b.slots || b.live && now < b.expires {
 		return
 	}
 	if untold := min(b.debt, b.admittedLocked()-b.toldAdmitted); untold > 0 {
-		b.oweLocked(b.debt - untold)
-		r := b.own()
-		r.unleased += untold
-		r.outside += untold
+		b.debt -= untold
+		b.unleased += untold
+		b.outside += untold
 	}
 }
 
-// chargedLocked reports whether a lease is wanted to pay for what was used without one.
+// chargedLocked reports whether a lease is wanted to pay for units used without one.
 func (b *Bucket) chargedLocked() bool { return !b.live && !b.slots && b.debt+b.unleased > 0 }
 
-// owedLocked is what was used without a lease and no renewal has told of.
+// owedLocked returns the units used without a lease that no renewal has told of.
 func (b *Bucket) owedLocked() int64 {
 	if b.slots {
 		return 0
@@ -124,52 +129,18 @@ func (b *Bucket) owedLocked() int64 {
 	return b.unleased
 }
 
-// dueNowLocked has what is owed be paid by the lease that there is from now on, and told of at the next renewal.
-func (b *Bucket) dueNowLocked() {
+// chargeLocked charges the lease with units used without one. The next renewal tells of it.
+func (b *Bucket) chargeLocked() {
 	if owed := b.owedLocked(); owed > 0 {
-		b.oweLocked(b.debt + owed)
-		r := b.own()
-		r.outside -= owed
-		r.unleased, b.early = 0, true
+		b.debt += owed
+		b.outside -= owed
+		b.unleased, b.early = 0, true
 	}
 }
 
-// SettleAdmitted is Settle for units that a switch had admitted, whether or not they were
-// there (Admit): they are no one's stock.
-func (b *Bucket) SettleAdmitted(n, m, window int64) {
-	b.mu.Lock()
-	defer b.leave()
-	b.settleLocked(n, m, false)
-	b.notNobodysLocked(n) // none of them comes back any more
-	if window != b.window {
-		b.own().outside -= max(n-m, 0)
-	}
-}
-
-func (b *Bucket) settleLocked(n, m int64, back bool) {
-	switch rest := n - m; {
-	case rest < 0:
-		b.admitLocked(-rest)
-	case back:
-		b.stock.giveBack(rest)
-	default:
-		b.stock.giveBack(rest)
-		b.stock.forfeit(rest)
-	}
-	b.stock.pending.Add(-n)
-}
-
-// admittedLocked is what the store is to know of as admitted: all that requests took and did not put
-// back, for what may yet be put back (cell.pending) must not be granted to
-// others before it is. What comes back after the store was told of it is not told of again when it is
-// spent. Left out is what the store is told of as held.
+// admittedLocked returns the units that the store is to know as admitted: all that requests took and did not put back.
+// It includes units that may yet be put back, so that they are not granted to others before. Units that come back after
+// the store was told of them, and are spent then, are not told again. Units reported as held are left out.
 func (b *Bucket) admittedLocked() int64 {
-	return b.stock.taken() - b.gatheredLocked() - b.all - b.outside
-}
-
-// notNobodysLocked says that of what was nobody's n units are no more.
-func (b *Bucket) notNobodysLocked(n int64) {
-	if b.nobodys > 0 {
-		b.own().nobodys = max(b.nobodys-n, 0)
-	}
+	return b.stock.taken() - b.waitingLocked().gathered - b.all - b.outside
 }

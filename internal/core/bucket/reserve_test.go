@@ -55,7 +55,7 @@ func TestReservationsCostWhatTheyCommit(t *testing.T) {
 				b.Hold(n)
 				got := b.Take(n)
 				if !got {
-					switch b.Slow(now, n, false).Outcome {
+					switch b.Ask(now, n, false, false).Outcome {
 					case Admitted:
 						got = true
 					case Wait:
@@ -210,7 +210,7 @@ func TestUnitsComeBackToTheirOwnWindow(t *testing.T) {
 		if c.back != nil {
 			c.back(b, window)
 		}
-		now += length
+		now += length + drift(length)
 		b.Tick(now, false) // goes over to the 10 of the next window
 		if c.backAfter != nil {
 			c.backAfter(b, window)
@@ -248,7 +248,7 @@ func TestNothingIsAskedAtAnEdge(t *testing.T) {
 		b.Take(reserved)
 		b.Reserve(reserved, b.Window())
 		b.Tick(now, false)
-		if due := b.Due(now); due < edge {
+		if due := b.Due(now); due < edge-drift(left) {
 			t.Errorf("%d of 50 reserved: renewed %d us before the edge, want at the edge", reserved, edge-due)
 		}
 		b.Tick(edge, false)
@@ -344,5 +344,30 @@ func overCommits(t *testing.T, a limit.Algorithm, seed uint64) {
 	}
 	if spent < capacity || spent > capacity+unpaid {
 		t.Errorf("seed %d: %d spent of %d, of which %d found nothing to pay with", seed, spent, capacity, unpaid)
+	}
+}
+
+// A request that comes just after an edge begins the window itself. What it reserves is of that one, and what it does
+// not spend can be spent.
+func TestARequestThatBeginsAWindowReservesOfIt(t *testing.T) {
+	const second = 1_000_000
+	b := Of(&limit.Limit{Name: "requests", Algorithm: limit.FixedWindow, Rate: limit.Rate{Units: 20, Per: 10 * time.Second}})
+	b.Apply(second, lease.Grant{
+		Number: b.Renew(second, false).Number, Tokens: 5, Next: 5, TTL: 2 * second, Reset: second, ValidFrom: 100 * second, ValidUntil: 110 * second,
+	})
+	now, before := b.beginAt+1, b.Window()
+	b.Hold(5)
+	v := b.Ask(now, 5, false, false)
+	if v.Outcome != Admitted || v.Window != before+10*second {
+		t.Fatalf("got %+v, want units of the window that begins", v)
+	}
+	b.Reserve(5, v.Window)
+	b.Settle(5, 1, v.Window)
+	left := 0
+	for b.Ask(now, 1, false, false).Outcome == Admitted {
+		left++
+	}
+	if r := b.Renew(now, false); left != 4 || r.Admitted != 5 {
+		t.Errorf("of 5 reserved one was spent: %d are left of the window, and %d told, want 4 and all 5", left, r.Admitted)
 	}
 }

@@ -8,16 +8,16 @@ import (
 	"unsafe"
 )
 
-// What requests and the owner share of a bucket. The build tag interleave puts others in
-// their place, which let a test run every order of the operations (interleave_test.go).
+// The types of state that requests and the owner share. With the build tag interleave others replace them, so that a
+// test can run every order of the operations (interleave_test.go).
 type (
 	counter = atomic.Int64
 	flag    = atomic.Int32
 	lock    = sync.Mutex
 )
 
-// latch is a bucket's mutex: one of latches, by where the bucket is, for a mutex each would take eight bytes of every bucket.
-// Nobody who has one locks another bucket, and nobody has one for long.
+// latch is a bucket's mutex: one of latches, chosen by the bucket's address. A mutex of its own would cost every bucket
+// eight bytes. Nobody who has one locks another bucket, and nobody has one for long.
 type latch struct{}
 
 // latches are on lines of their own.

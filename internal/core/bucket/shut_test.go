@@ -9,7 +9,7 @@ import (
 )
 
 // What is denied without the mutex is what would be denied under it, and for as long.
-func TestShutSaysWhatSlowSays(t *testing.T) {
+func TestShutSaysWhatAskSays(t *testing.T) {
 	const seed = 9
 	r := rand.New(rand.NewPCG(seed, 2))
 	shut := 0
@@ -53,14 +53,14 @@ func TestShutSaysWhatSlowSays(t *testing.T) {
 			refused := deniedOf(b)
 			said, ok := b.Shut(now)
 			if !ok {
-				b.Slow(now, 1, false)
+				b.Ask(now, 1, false, false)
 				continue
 			}
 			shut++
 			if deniedOf(b) != refused+1 {
 				t.Fatalf("seed %d run %d step %d: a denial is not counted once", seed, run, step)
 			}
-			if want := b.Slow(now, 1, false); want.Outcome != Denied || want.RetryAfter < said.RetryAfter || said.RetryAfter < 1 {
+			if want := b.Ask(now, 1, false, false); want.Outcome != Denied || want.RetryAfter < said.RetryAfter || said.RetryAfter < 1 {
 				t.Fatalf("seed %d run %d step %d: denied for %d, where the bucket says %+v", seed, run, step, said.RetryAfter, want)
 			}
 		}
@@ -77,7 +77,7 @@ func TestShutOnceTheTokenIsTaken(t *testing.T) {
 	now := int64(1_000_000)
 	b.Apply(now, lease.Grant{Number: b.Renew(now, false).Number, TTL: 60_000_000, DenyFor: 60_000_000, Trickle: limit.Micro, Pile: 2})
 	now += 1_200_000
-	if b.Take(1) || b.Slow(now, 1, false).Outcome != Admitted {
+	if b.Take(1) || b.Ask(now, 1, false, false).Outcome != Admitted {
 		t.Fatal("the trickle brought nothing")
 	}
 	if v, ok := b.Shut(now + 700_000); !ok || v.Outcome != Denied {
@@ -89,7 +89,7 @@ func TestShutOnceTheTokenIsTaken(t *testing.T) {
 }
 
 // deniedOf is what a bucket has denied.
-func deniedOf(b *Bucket) int64 { return b.stock.denied() }
+func deniedOf(b *Bucket) int64 { return b.refused.Load() }
 
 // A unit that comes back is had at once, whoever has it come back; and all denials are counted, certain or not.
 func TestWhatComesBackIsHadWhereDenialsWereCertain(t *testing.T) {
@@ -102,7 +102,7 @@ func TestWhatComesBackIsHadWhereDenialsWereCertain(t *testing.T) {
 			b := Of(&limit.Limit{Name: "l", Algorithm: limit.TokenBucket, Rate: limit.Rate{Units: 100}, Burst: 100})
 			now := int64(1_000_000)
 			b.Apply(now, lease.Grant{Number: b.Renew(now, false).Number, TTL: 3600_000_000, Tokens: 1, DenyFor: 30_000_000})
-			if !b.Take(1) || b.Slow(now, 1, false).Outcome != Denied {
+			if !b.Take(1) || b.Ask(now, 1, false, false).Outcome != Denied {
 				t.Fatal("a bucket of one unit has none, or two")
 			}
 			for i := range int64(3) {
@@ -117,7 +117,7 @@ func TestWhatComesBackIsHadWhereDenialsWereCertain(t *testing.T) {
 			if v, ok := b.Shut(now + 1); ok {
 				t.Errorf("denied for certain: %+v", v)
 			}
-			if v := b.Slow(now+1, 1, false); v.Outcome != Admitted {
+			if v := b.Ask(now+1, 1, false, false); v.Outcome != Admitted {
 				t.Errorf("it is not had: %+v", v)
 			}
 			if _, n := collect(b); n != 1+3 {

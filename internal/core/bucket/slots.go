@@ -4,76 +4,72 @@ import (
 	"math"
 
 	"github.com/f4ee788f/quota/internal/core/lease"
-	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
-// A bucket of slots holds units that requests give back at their end (Finish). What it
-// was granted is either in use or spare:
+// A bucket of slots holds units that requests give back at their end (Finish). What it was granted is in use or spare:
 //
 //	credited = in use + spare,   credited − debt = as the store last knew
 //
-// The store counts all of it as the holder's, so that no slot is in two hands: what a
-// renewal gives back is taken out of the cell first, and is nobody's until
-// the answer says how much of it stays (offered). What is in use, or kept, no answer
-// takes away. What lies idle beyond what the store lets it keep (pile) is given up for good, soon. The
-// slots of an agent that is no more come back when its record's slot of the expiry ring has passed.
+// The store counts all of it as the holder's, so that no slot is in two hands. A renewal first takes out of the cell
+// the slots that it gives back. Until the answer says how many of them stay, they are nobody's (offered). No answer
+// takes away slots that are in use, or kept. Idle slots beyond those that the store lets it keep (room) are given up
+// for good, soon. The slots of an agent that is gone come back when its record's slot of the expiry ring has passed.
 //
-// A request of several slots gathers them here while it will have them within the agent's share. A larger one gives up at each
-// renewal what it has gathered, and waits until the store has all of its slots at once.
+// A request of several slots gathers them here while it will have them within the agent's share. A larger one gives up
+// at each renewal what it has gathered, and waits until the store has all of its slots at once.
 
-// Finish gives back n slots of a request that was admitted and came to its end. It returns requests
-// whose turn came, whose Done the caller runs. It takes the mutex only where requests wait.
+// Finish gives back n slots of a request that was admitted and ended. It returns requests whose turn came. The caller
+// runs their Done. It takes the mutex only where requests wait.
 func (b *Bucket) Finish(n int64) []*Waiter {
 	b.sharing().finished.Add(n)
 	return b.wake()
 }
 
-// Cancel is PutBack, and returns requests whose turn came, whose Done the caller runs.
+// Cancel is PutBack, and returns requests whose turn came. The caller runs their Done.
 func (b *Bucket) Cancel(n int64) []*Waiter {
 	b.PutBack(n)
 	return b.wake()
 }
 
-// Surplus reports whether more slots lie idle here than the agent may keep, to the first who
-// asks: the owner is to look at the bucket, which then gives them up. Whoever gave slots back asks.
+func (b *Bucket) wake() []*Waiter {
+	if b.patients() == 0 {
+		return nil // a request that comes after this finds the units that came back
+	}
+	defer b.enter().leave()
+	return b.serveLocked(Never)
+}
+
+// Surplus reports whether more slots lie idle here than the agent may keep. Only the first caller hears of it. The
+// owner is to look at the bucket, which then gives them up. Requests ask after they gave slots back.
 func (b *Bucket) Surplus() bool {
-	s := b.shared.Load()
-	if s == nil || b.stock.due()+b.stock.units() <= int64(s.keep.Load()) {
+	s := b.stock.shared.Load()
+	if s == &unshared || b.stock.due()+b.stock.units() <= int64(s.keep.Load()) {
 		return false
 	}
-	b.mu.Lock()
-	defer b.leave()
+	defer b.enter().leave()
 	if !b.slots || !b.live {
 		return false
 	}
-	b.stock.common().keep.Store(noticed)
+	s.keep.Store(noticed)
 	return true
 }
 
-// noticed is shared.keep while the owner knows of a surplus, or has it to look for one.
+// noticed is shared.keep while the owner knows of a surplus, or is to look for one.
 const noticed = math.MaxInt32
 
-func (b *Bucket) noticedLocked() bool {
-	s := b.shared.Load()
-	return s != nil && s.keep.Load() == noticed
-}
-
-// surplusLocked looks whether there is a surplus; if not, whoever gives back looks for one.
+// surplusLocked reports whether there is a surplus. If not, requests that give back look for one.
 func (b *Bucket) surplusLocked() bool {
-	if b.idle() > b.room {
-		b.stock.common().keep.Store(noticed)
-		return true
+	is, keep := b.idle() > b.room, int32(min(b.room, noticed-1))
+	if is {
+		keep = noticed
 	}
-	b.stock.common().keep.Store(int32(min(b.room, noticed-1)))
-	return false
+	b.stock.common().keep.Store(keep)
+	return is
 }
 
-// idle is how many units are there that no request has.
-func (b *Bucket) idle() int64 { return b.stock.due() + b.stock.units() + b.aside() }
-
-// earlyEveryLocked is the least time between two renewals that nobody waits for, in microseconds. Of slots that
-// are given up others wait: the fewer of all are this agent's, the longer it is, so that all agents together
-// do so some thousand times a second.
+// earlyEveryLocked is the least time between two renewals that nobody waits for, in microseconds. For slots it may be
+// shorter, because others wait for those that are given up. The smaller this agent's share of all slots, the longer it
+// is, so that all agents together renew some thousand times a second.
 func (b *Bucket) earlyEveryLocked() int64 {
 	if !b.slots {
 		return earlyEvery
@@ -81,58 +77,35 @@ func (b *Bucket) earlyEveryLocked() int64 {
 	return max(2_000, min(200*b.capacity/max(b.share, 1), earlyEvery))
 }
 
-func (b *Bucket) wake() []*Waiter {
-	if b.patients() == 0 {
-		return nil // one that comes after this finds what came back
-	}
-	b.mu.Lock()
-	defer b.leave()
-	return b.serveLocked(Never)
-}
-
-// payLocked takes out of what came back what was nobody's, and lets the rest pay what is owed, slots for those in use beyond the lease. While none of these
-// is free anywhere, those beyond the agent's share are nobody's until the next renewal tells of
-// fewer, and do not go to the next request here: or an agent that is always busy would never let
-// others have one.
+// payLocked takes nobody's units out of those that came back, and pays debts with the rest. Slots pay for those in use
+// beyond the lease. While no slot is free anywhere, slots beyond the agent's share are nobody's until the next renewal
+// tells of fewer. They do not go to the next request here, or a busy agent would never let others have one.
 func (b *Bucket) payLocked() {
-	switch {
-	case !b.slots:
-		if b.nobodys > 0 {
-			b.notNobodysLocked(b.stock.forfeit(b.nobodys))
-		}
-		if b.debt > 0 {
-			b.oweLocked(b.debt - b.stock.forfeit(b.debt))
-		}
-	case !b.live:
+	if b.slots && !b.live {
 		b.stock.forfeit(endless)
-	default:
-		if b.debt > 0 {
-			b.oweLocked(b.debt - b.stock.forfeit(b.debt))
-		}
-		if over := b.stock.credited() - b.share; b.dry && !b.failed && over > 0 {
-			b.early = b.stock.forfeit(over) > 0 || b.early // the store is to know
-		}
-	}
-}
-
-// shareLocked takes the agent's share of the slots from a grant, in whole slots: for
-// a fraction of one it has one for that fraction of the grants.
-func (b *Bucket) shareLocked(micro int64) {
-	if micro <= 0 {
-		b.own().share = endless // the store does not say
 		return
 	}
-	b.own().share = micro / limit.Micro
-	if b.jitterLocked(limit.Micro) < micro%limit.Micro {
-		b.own().share++
+	if b.nobodys > 0 && !b.slots {
+		b.notNobodysLocked(b.stock.forfeit(b.nobodys))
+	}
+	if b.debt > 0 {
+		b.debt -= b.stock.forfeit(b.debt)
+	}
+	if b.slots && b.dry && !b.failed {
+		if over := b.stock.credited() - b.share; over > 0 && b.stock.forfeit(over) > 0 {
+			b.early = true // the store is to know, and the request that gave back tells the owner: see Surplus
+			b.stock.common().keep.Store(-1)
+		}
 	}
 }
 
-// offerLocked takes the spare slots out of the cell that the next renewal gives
-// back, and returns how many of them the answer may leave here. What is more than the agent may keep is
-// no longer its own, whatever the answer. While some of all are free the agent has some of its spare all the same, for
-// requests that come before the answer; all of them go back when others wait
-// for them. A renewal that follows one without an answer gives back the same.
+// notNobodysLocked says that n fewer units are nobody's.
+func (b *Bucket) notNobodysLocked(n int64) { b.nobodys = max(b.nobodys-n, 0) }
+
+// offerLocked takes the spare slots out of the cell that the next renewal gives back. It returns how many of them the
+// answer may leave here. Those beyond what the agent may keep are no longer its own, whatever the answer. While some of
+// all slots are free, the agent keeps a few for requests that come before the answer. All go back when others wait for
+// them. A renewal after an unanswered one gives back the same slots.
 func (b *Bucket) offerLocked(final bool) int64 {
 	spare := b.foldLocked()
 	switch {
@@ -147,44 +120,23 @@ func (b *Bucket) offerLocked(final bool) int64 {
 			spare -= min(spare/2, int64(b.rate()*earlyEvery/1e6))
 		}
 	}
-	if gone := spare - b.stock.credit(-spare); gone != 0 {
-		b.own().offered += gone
-	}
+	b.offered += spare - b.stock.credit(-spare)
 	if !final && !b.failed && !b.gathersLocked() {
-		b.ungatherLocked()
+		b.loseGatheredLocked()
 	}
 	return b.offered
 }
 
-// unofferedLocked has no slots on their way back.
-func (b *Bucket) unofferedLocked() {
-	if b.offered != 0 {
-		b.own().offered = 0
-	}
-}
-
-// gathersLocked reports whether the first of those who wait their turn gathers slots over several renewals: it will have them within
-// the agent's share, and all shares together are no more than there are. Were a larger one to, two agents could each keep
-// what the other lacks, and neither ever begin.
+// gathersLocked reports whether the first of those who wait their turn gathers slots over several renewals. It will
+// have them within the agent's share, and all shares together are no more than there are. If a larger one gathered too,
+// two agents could each keep what the other lacks, and neither would ever begin.
 func (b *Bucket) gathersLocked() bool {
-	if b.patients() == 0 || !b.queue.waiters[0].patient {
+	if b.patients() == 0 || !b.waiters.patient {
 		return true
 	}
 	share := b.share
 	if share >= lease.SlotOwn {
 		share -= share / 9 // the store adds an eighth
 	}
-	return b.stock.inUse()-b.gatheredLocked()+b.queue.waiters[0].Units <= share
-}
-
-// ungatherLocked gives up, for good, what those who wait their turn have gathered.
-func (b *Bucket) ungatherLocked() {
-	for _, w := range b.queue.waiters {
-		if w.got > 0 {
-			b.stock.giveBack(w.got)
-			b.stock.pending.Add(-w.got)
-			b.stock.forfeit(w.got)
-			w.got = 0
-		}
-	}
+	return b.stock.inUse()-b.waitingLocked().gathered+b.waiters.Units <= share
 }

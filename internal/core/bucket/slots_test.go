@@ -130,6 +130,33 @@ func TestIdleSlotsAreGivenUp(t *testing.T) {
 	}
 }
 
+// While no slot is free anywhere, one that comes back beyond the agent's share goes back to the store: who brings it tells
+// the owner, also where requests wait here.
+func TestOwnerHearsOfSlotsBeyondTheShare(t *testing.T) {
+	const now = 1_000_000
+	b := Of(slotsLimit(10, 5))
+	r := b.Renew(now, false)
+	b.Apply(now, lease.Grant{Number: r.Number, Tokens: 4, Fallback: 2 * limit.Micro, Pile: 10, TTL: 10_000_000})
+	ask(b, now, 4, false)
+	if _, ok := b.Join(&Waiter{Units: 1}); !ok {
+		t.Fatal("a request may not wait")
+	}
+	r = b.Renew(now, false)
+	b.Apply(now, lease.Grant{Number: r.Number, Fallback: 2 * limit.Micro, Pile: 10, TTL: 10_000_000})
+	if due := b.Due(now); due < now+patientEvery {
+		t.Fatalf("before a slot came back the renewal is due in %d us", due-now)
+	}
+	if served := b.Finish(1); len(served) != 0 {
+		t.Errorf("a slot beyond the share came back: %d were served, want none", len(served))
+	}
+	if !b.Surplus() {
+		t.Error("who brought it has nothing to tell the owner")
+	}
+	if due := b.Due(now); due > now+2_000 {
+		t.Errorf("the renewal is due in %d us, want 2000 at most", due-now)
+	}
+}
+
 // A lease with slots in use is renewed before it ends, whether or not anything asks;
 // one with none lapses or goes back.
 func TestSlotsInUseAreRenewed(t *testing.T) {

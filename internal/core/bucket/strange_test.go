@@ -42,7 +42,7 @@ func TestRenewalsAreWithinBounds(t *testing.T) {
 		}},
 		{"more reserved in an outage than any bucket has", &open, func(b *Bucket) {
 			for range 3 {
-				if v := b.Slow(now, limit.MaxUnits, true); v.Outcome != Admitted {
+				if v := b.Ask(now, limit.MaxUnits, true, false); v.Outcome != Admitted {
 					t.Fatalf("%+v", v)
 				}
 				b.Reserve(limit.MaxUnits, b.Window())
@@ -50,24 +50,24 @@ func TestRenewalsAreWithinBounds(t *testing.T) {
 		}},
 		{"more slots given out in an outage than there are", &slots, func(b *Bucket) {
 			for range 3 {
-				if v := b.Slow(now, limit.MaxUnits, true); v.Outcome != Admitted {
+				if v := b.Ask(now, limit.MaxUnits, true, false); v.Outcome != Admitted {
 					t.Fatalf("%+v", v)
 				}
 			}
 		}},
 		{"a stock that trickled in beside a full one", bucketOf(limit.MaxUnits, 1), func(b *Bucket) {
 			granted(b, lease.Grant{Tokens: limit.MaxUnits, Trickle: 1e15, Pile: 1000})
-			b.Slow(now+1_000_000, 1, false)
+			b.Ask(now+1_000_000, 1, false, false)
 		}},
 		{"more denied than can be said", bucketOf(limit.MaxUnits, 1), func(b *Bucket) {
 			granted(b, lease.Grant{DenyFor: hour})
 			for range 1 << 4 {
-				b.stock.refuse(1 << 50)
+				b.refused.Add(1 << 50)
 				granted(b, lease.Grant{DenyFor: hour})
 			}
 		}},
 		{"more denied at once than can be said", bucketOf(limit.MaxUnits, 1), func(b *Bucket) {
-			b.stock.refuse(1 << 54)
+			b.refused.Add(1 << 54)
 		}},
 		{"more admitted than can be said", bucketOf(limit.MaxUnits, 1), func(b *Bucket) {
 			for range 1 << 4 {

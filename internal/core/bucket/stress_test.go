@@ -34,7 +34,7 @@ func TestSlotsUnderStress(t *testing.T) {
 				n := 1 + rng.Int64N(2)*rng.Int64N(2)
 				ok := b.Take(n)
 				if !ok {
-					switch b.Slow(1, n, false).Outcome {
+					switch b.Ask(1, n, false, false).Outcome {
 					case Admitted:
 						ok = true
 					case Wait:

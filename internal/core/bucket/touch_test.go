@@ -49,3 +49,30 @@ func TestFirstTouchIsTakenOut(t *testing.T) {
 		})
 	}
 }
+
+// By default a bucket admits one unit on credit, if there are no more agents than its limit has credit for. The next
+// waits. Its renewal goes with others that are due.
+func TestCreditOfOneUnit(t *testing.T) {
+	const now = 1_000_000
+	l := limit.Limit{Algorithm: limit.TokenBucket, Rate: limit.Rate{Units: 100, Per: time.Second}, Burst: 1000, EpsilonPPM: limit.DefaultEpsilonPPM}
+	for agents, want := range map[int64]Outcome{0: Wait, 1: Admitted, 10: Admitted, 11: Wait} {
+		b := new(Bucket)
+		b.Init(TermsAlone(&l), nil, false, agents, now)
+		if got := ask(b, now, 1, false); got != want {
+			t.Errorf("of %d agents: got %v, want %v", agents, got, want)
+		}
+		if got := ask(b, now, 1, false); got != Wait {
+			t.Errorf("the second unit, of %d agents: got %v, want Wait", agents, got)
+		}
+		if got := b.Soon(now); got != (want == Admitted) {
+			t.Errorf("of %d agents: the renewal goes with others: %v", agents, got)
+		}
+	}
+	b, strict := new(Bucket), l
+	b.Init(TermsAlone(&l), nil, false, 1, now)
+	strict.Enforcement, strict.EpsilonPPM = limit.Strict, 0
+	b.Follow(TermsAlone(&strict))
+	if got := ask(b, now, 1, false); got != Wait {
+		t.Errorf("of a limit that became strict: got %v, want Wait", got)
+	}
+}

@@ -14,7 +14,7 @@ func TestVoidIsTold(t *testing.T) {
 	const second = 1_000_000
 	grant := lease.Grant{Tokens: 79, Trickle: 10 * limit.Micro, Pile: 1, TTL: 120 * second} // ten of eighty in the cell
 	begin := func(epsilon, strain int64) *Bucket {
-		b := Of(&limit.Limit{Name: "l", Rate: limit.Rate{Units: 1, Per: time.Second}, EpsilonPPM: epsilon})
+		b := Of(&limit.Limit{Name: "l", Rate: limit.Rate{Units: 1, Per: time.Second}, EpsilonPPM: epsilon, Enforcement: strictIf(epsilon)})
 		again(b, second, 1, lease.Grant{TTL: second})
 		again(b, second, strain, grant)
 		again(b, second, strain, grant)

@@ -246,7 +246,7 @@ func TestSlotsOfACrashedAgentComeBack(t *testing.T) {
 	w.runTo(140_000_000)
 }
 
-// When a window turns no request waits: the agents have tokens of the next one. In no
+// When a window turns no request waits for longer than a round trip: the agents have tokens of the next one. In no
 // window more is admitted than the limit says.
 func TestNobodyWaitsAtAnEdge(t *testing.T) {
 	unraced.Only(t)
@@ -289,8 +289,8 @@ func TestNobodyWaitsAtAnEdge(t *testing.T) {
 			}
 			w.runTo(end + 1_000_000)
 			for window, n := range admitted {
-				if most := c.units + c.units/20; n > most {
-					t.Errorf("window %d: %d units, want %d at most", window, n, most)
+				if n > c.units {
+					t.Errorf("window %d: %d units, want %d at most", window, n, c.units)
 				}
 				if least := min(c.units, 10*c.demand*length/1_000_000) * 95 / 100; window > (worldEpoch+1_000_000)/length && window < (worldEpoch+end)/length && n < least {
 					t.Errorf("window %d: %d units, want %d at least", window, n, least)
@@ -300,8 +300,8 @@ func TestNobodyWaitsAtAnEdge(t *testing.T) {
 			if len(waits) < 100 {
 				t.Fatalf("only %d requests came within 20 ms after an edge", len(waits))
 			}
-			if p99 := waits[len(waits)*99/100]; p99 != 0 {
-				t.Errorf("of %d requests at the edges one in a hundred waited %d us or more, want none", len(waits), p99)
+			if p99 := waits[len(waits)*99/100]; p99 > 2_000 {
+				t.Errorf("of %d requests at the edges one in a hundred waited %d us or more, want a round trip at most", len(waits), p99)
 			}
 		})
 	}

@@ -1,10 +1,10 @@
-// Package calendar says where days, weeks, months and years begin in a time zone. It is
-// pure, and the only place that knows: limits' windows, billing periods, usage by day and
-// quotactl's dates all ask it, so that they never disagree by an hour.
+// Package calendar says where days, weeks, months and years begin in a time zone. It is pure, and the only
+// place that knows. Limits' windows, billing periods, usage by day and quotactl's dates all ask it, so they
+// never disagree by an hour.
 //
-// A day begins at the first instant whose local date is that day. That is not always
-// midnight: where clocks skip midnight the day begins at the jump, and where they repeat
-// it the day begins the first time. Every instant belongs to exactly one day.
+// A day begins at the first instant whose local date is that day. That is not always midnight. Where clocks
+// skip midnight, the day begins at the jump; where they repeat it, the day begins the first time. Every instant
+// belongs to exactly one day.
 package calendar
 
 import "time"
@@ -47,8 +47,8 @@ func Start(y int, m time.Month, d int, zone *time.Location) time.Time {
 func Span(t time.Time, unit Unit, zone *time.Location) (start, end time.Time) {
 	y, m, d := t.In(zone).Date()
 	start, end = of(y, m, d, unit, zone)
-	// Where clocks were put back across midnight, an instant may show yesterday's
-	// date although the new day has begun already: it belongs to the new day.
+	// Where clocks went back across midnight, an instant may show yesterday's date after the new day has begun.
+	// It belongs to the new day.
 	for !t.Before(end) {
 		d++
 		start, end = of(y, m, d, unit, zone)

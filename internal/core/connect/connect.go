@@ -56,7 +56,7 @@ func (o *Options) Servers(text string, more ...grpc.DialOption) (*grpc.ClientCon
 	opts := append([]grpc.DialOption{
 		grpc.WithDefaultServiceConfig(`{"loadBalancingConfig":[{"round_robin":{}}]}`),
 		grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
+			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: again},
 			MinConnectTimeout: 2 * time.Second,
 		}),
 		// A server whose host is gone answers nothing: calls time out by themselves, and
@@ -65,11 +65,11 @@ func (o *Options) Servers(text string, more ...grpc.DialOption) (*grpc.ClientCon
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(wire.MaxSettleBytes), grpc.MaxCallSendMsgSize(wire.MaxSettleBytes+1<<20)),
 		grpc.WithDisableServiceConfig(),
 	}, more...)
+	secured := insecure.NewCredentials()
 	if o.TLS != nil {
-		opts = append(opts, grpc.WithTransportCredentials(credentials.NewTLS(o.TLS)))
-	} else {
-		opts = append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()))
+		secured = credentials.NewTLS(o.TLS)
 	}
+	opts = append(opts, grpc.WithTransportCredentials(spaced{secured, &pace{next: make(map[string]time.Time)}}))
 	if o.Key != "" {
 		opts = append(opts, grpc.WithPerRPCCredentials(bearer{o.Key, o.TLS != nil}))
 	}

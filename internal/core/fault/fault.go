@@ -12,7 +12,7 @@ import (
 var (
 	// ErrNotFound means that there is no such version, tenant or key.
 	ErrNotFound = errors.New("not found")
-	// ErrExists means that there is one of that id already.
+	// ErrExists means that the id is taken already.
 	ErrExists = errors.New("already exists")
 	// ErrConflict means that another version came into force than the one a change was based on.
 	ErrConflict = errors.New("another version is in force")

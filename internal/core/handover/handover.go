@@ -6,8 +6,9 @@ import "context"
 
 type key struct{}
 
-// BeforeWait returns a context under which a decision calls f before it waits for the server, or for its turn: once, on the
-// goroutine that asks, when the attributes were copied. A decision that does not wait does not look at it.
+// BeforeWait returns a context under which a decision calls f before it waits for the server, or for its turn.
+// It calls f once, on the goroutine that asks, after the attributes were copied. A decision that does not wait
+// does not look at it.
 func BeforeWait(ctx context.Context, f func()) context.Context {
 	return context.WithValue(ctx, key{}, f)
 }

@@ -71,7 +71,7 @@ func Each(a Answer, set func(name, value string)) {
 	}
 }
 
-// Remaining is how many units of a quota are told to be left, where the bucket has so many.
+// Remaining is how many units of a quota the answer says are left, for a bucket that has left.
 func Remaining(quota, left int64) int64 { return min(max(left, 0), quota) }
 
 // Set puts every header of the answer into h.

@@ -25,10 +25,10 @@ const (
 	EnvoyError              // UNAVAILABLE: its own failure mode decides
 )
 
-// UnknownTenant is the reason whose status is a choice: 403, or 401 where who calls is known by its tenant.
+// UnknownTenant is the reason whose status is a choice: 403, or 401 where the tenant identifies the caller.
 const UnknownTenant = "no-plan"
 
-// rows is the one table of docs/doors.md, by reason. 429 is for what is over quota and nothing else.
+// rows is the one table of docs/doors.md, by reason. 429 is only for requests over quota.
 var rows = map[string]Row{
 	"limit":      {http.StatusTooManyRequests, codes.ResourceExhausted, EnvoyOver, true, ""},
 	"priority":   {http.StatusTooManyRequests, codes.ResourceExhausted, EnvoyOver, true, "what is left is reserved for requests of a higher priority"},
@@ -54,7 +54,7 @@ var rows = map[string]Row{
 	"closed":     {http.StatusServiceUnavailable, codes.Unavailable, EnvoyError, true, "the gateway is ending"},
 }
 
-// RowOf is the row of a reason for which requests are denied; of one that there is none of, the service is at fault.
+// RowOf is the row of a reason for denials. An unknown reason is answered as the service's fault.
 func RowOf(reason string) Row {
 	if r, ok := rows[reason]; ok {
 		return r

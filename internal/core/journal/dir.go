@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// drained ends the name of a log of which all is settled.
+	// drained ends the name of a log that is settled wholly.
 	drained = ".settled"
 	// voided ends the name of a log that was given up.
 	voided = ".void"
@@ -27,12 +27,9 @@ type Dir struct {
 	secret []byte // that logs are under; nil for none
 }
 
-// Open takes the directory, and makes it if it is not there.
-func Open(path string) (*Dir, error) { return OpenSealed(path, nil) }
-
-// OpenSealed is Open with a secret of at least MinSecret bytes, under which logs are written, and without which none is believed; nil
-// for none.
-func OpenSealed(path string, secret []byte) (*Dir, error) {
+// Open takes the directory, and makes it if it is not there. secret, of at least MinSecret bytes, is what logs are
+// written under, and without which none is believed; nil for none.
+func Open(path string, secret []byte) (*Dir, error) {
 	if secret != nil && len(secret) < MinSecret {
 		return nil, fmt.Errorf("journal %s: its secret has %d bytes; at least %d, or it could be guessed", path, len(secret), MinSecret)
 	}
@@ -166,8 +163,9 @@ func (d *Dir) Agent() (agent string, err error) {
 // maxHeader is more bytes than a life's first record has.
 const maxHeader = 1024
 
-// neverBegan returns nil for a life that ended before its first record was on the disk: nothing was counted by then. A first
-// record that cannot be read of a life that did begin is ErrDamaged: what it counted must not go without a word.
+// neverBegan returns nil for a life that ended before its first record was on the disk: nothing was counted by
+// then. If the life did begin and its first record cannot be read, it is ErrDamaged. What it counted must not
+// go without a word.
 func (d *Dir) neverBegan(epoch int64) error {
 	info, err := os.Stat(d.name(epoch) + ".log")
 	if err != nil {
@@ -226,8 +224,8 @@ func (d *Dir) SetAside(h Header, now time.Time) error {
 	return errors.Join(os.Chtimes(name+".log", now, now), os.Rename(name+".log", name+voided), d.sync())
 }
 
-// Prune removes logs of which all is settled, and those that were given up, that are older than age, and of
-// the others the oldest beyond size bytes in all: after that neither is of use to a ledger that went back.
+// Prune removes settled and given-up logs that are older than age. Of those left it removes the oldest beyond
+// size bytes in all. By then neither kind is of use to a ledger that went back.
 func (d *Dir) Prune(now time.Time, age time.Duration, size int64) error {
 	var names []string
 	for _, ending := range []string{drained, voided} {

@@ -13,16 +13,16 @@ import (
 	"strings"
 )
 
-// Kept is a log that the directory has, or a part of one: of a life that goes on, that is to be settled, that is
-// settled, or that was given up.
+// Kept is a log of the directory, or a part of one. Its life goes on, is to be settled, is settled, or was
+// given up.
 type Kept struct {
 	Name string // of the file
 	Header
 }
 
-// Kept returns the logs, those of earlier lives first, and of a life its parts in their order. A
-// log that is put elsewhere meanwhile may be missing: whoever has read them all asks again, and compares. What is
-// wrong with one keeps none of the others back.
+// Kept returns the logs: those of earlier lives first, and a life's parts in their order. A log that is moved
+// meanwhile may be missing, so a caller that has read them all asks again and compares. A faulty log keeps none
+// of the others back.
 func (d *Dir) Kept() (logs []Kept, err error) {
 	entries, err := os.ReadDir(d.path)
 	if err != nil {

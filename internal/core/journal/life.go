@@ -31,8 +31,9 @@ var (
 	ErrVoid = errors.New("journal: given up by the process that wrote it")
 )
 
-// Apart is how far apart the epochs of a directory's lives are at least, whatever the clock says. Those between
-// a life's and the next are its own, to go on under: where its process does, or whoever settles what it left.
+// Apart is the least distance between the epochs of a directory's lives, whatever the clock says. A life owns
+// the epochs up to the next life's. It goes on under them: in its own process, or where its remains are
+// settled.
 const Apart = 1 << 20
 
 // The versions of the files, and of the records that internal/core/usage writes: without seals, and with them.
@@ -47,7 +48,6 @@ type Header struct {
 	Agent  string `json:"agent"`
 	Epoch  int64  `json:"epoch"`
 	Host   string `json:"host"`
-	Boot   string `json:"boot"` // of the machine's kernel, where it says
 	// Salt is random bytes of this log alone, where it is under a secret.
 	Salt string `json:"salt,omitempty"`
 }
@@ -71,6 +71,8 @@ type Life struct {
 
 	// Refused is what was not believed of a resumed life's log.
 	Refused Refused
+	// Marked says that somebody without the secret wrote that a resumed life was given up. It is not believed.
+	Marked bool
 }
 
 func (d *Dir) name(epoch int64) string { return filepath.Join(d.path, strconv.FormatInt(epoch, 10)) }
@@ -80,7 +82,7 @@ func (d *Dir) Begin(agent string, epoch int64) (_ *Life, err error) {
 	if d.latest > 0 {
 		epoch = max(epoch, d.latest+Apart)
 	}
-	l := &Life{Header: Header{Agent: agent, Epoch: epoch, Boot: boot()}, dir: d, log: log{seal: newSeal(d.secret)}, pages: pages{name: d.name(epoch)}}
+	l := &Life{Header: Header{Agent: agent, Epoch: epoch}, dir: d, log: log{seal: newSeal(d.secret)}, pages: pages{name: d.name(epoch)}}
 	l.Host, _ = os.Hostname() // for people
 	if err := l.pages.more(); err != nil {
 		return nil, err
@@ -107,8 +109,9 @@ func (d *Dir) Begin(agent string, epoch int64) (_ *Life, err error) {
 	return l, nil
 }
 
-// Resume reads a life that has ended, calls f for each of its records, and goes on after the last whole one. Under a secret it
-// goes on after the last one that verifies, and keeps what is behind it aside: Refused has the file.
+// Resume reads a life that has ended, calls f for each of its records, and goes on after the last whole one.
+// Under a secret it goes on after the last one that verifies. It keeps aside what is behind that: Refused has
+// the file.
 func (d *Dir) Resume(h Header, f func(body []byte) error) (_ *Life, err error) {
 	l := &Life{Header: h, dir: d, log: log{seal: newSeal(d.secret)}, pages: pages{name: d.name(h.Epoch)}, resumed: true}
 	defer func() {
@@ -116,14 +119,17 @@ func (d *Dir) Resume(h Header, f func(body []byte) error) (_ *Life, err error) {
 			err = errors.Join(fmt.Errorf("life %d: %w", h.Epoch, err), l.Close())
 		}
 	}()
-	if err := l.pages.open(); err != nil {
+	// Under a secret the log alone vouches for what it seals, whatever has become of the cells: At says which are missing.
+	if err := l.pages.open(); err != nil && (l.seal == nil || !errors.Is(err, ErrDamaged)) {
 		return nil, err
 	}
-	if len(l.pages.maps) == 0 {
+	switch {
+	case len(l.pages.maps) > 0:
+		if l.Marked, err = d.givenUp(&h, l.pages.maps[0]); err != nil {
+			return nil, err
+		}
+	case l.seal == nil:
 		return nil, fmt.Errorf("%w: it has no cells", ErrDamaged)
-	}
-	if l.pages.maps[0][0] != 0 {
-		return nil, ErrVoid
 	}
 	if l.file, err = os.OpenFile(d.name(h.Epoch)+".log", os.O_RDWR, 0); err != nil {
 		return nil, err
@@ -148,8 +154,8 @@ func (d *Dir) Resume(h Header, f func(body []byte) error) (_ *Life, err error) {
 	return l, l.file.Truncate(l.size)
 }
 
-// Append writes a record down: it is there if the process is killed, and after Sync if the machine is. After an
-// error the life is void: what is recorded no longer follows what is done. A life that was resumed and not
+// Append writes a record. The record survives a kill of the process, and after Sync a crash of the machine.
+// After an error the life is void: the records no longer follow what is done. A life that was resumed and not
 // synced yet has done nothing: it may be resumed again.
 func (l *Life) Append(body []byte) error {
 	l.mu.Lock()
@@ -180,7 +186,7 @@ func (l *Life) giveUpLocked(err error) {
 	l.void = fmt.Errorf("%w: %w", ErrVoid, err)
 	l.dropNextLocked()
 	if l.said && len(l.pages.maps) > 0 {
-		l.pages.maps[0][0] = 1 // a store to a page that is there cannot fail
+		copy(l.pages.maps[0], l.dir.mark(&l.Header)) // a store to a page that is there cannot fail
 		if err := flush(l.pages.maps[0]); err != nil {
 			l.void = errors.Join(l.void, err)
 		}
@@ -216,10 +222,10 @@ func (l *Life) At(number uint32) unsafe.Pointer {
 	return l.pages.cell(number)
 }
 
-// Rotate has the records that write appends, which say all that is still of interest, and those that are
-// appended from then on, take the place of the log at one stroke, by put, which is called once. What was in the log is
-// kept for a time, as a drained one's. Where anything fails, the log goes on as it is. put waits for the disk,
-// and holds up nobody meanwhile.
+// Rotate replaces the log at one stroke. The new log has the records that write adds, which say all that is
+// still of interest, and those appended from then on. put, which is called once, makes the replacement. The old
+// log is kept for a time, as a drained one's. If anything fails, the log goes on as it is. put waits for the
+// disk, and holds up nobody meanwhile.
 func (l *Life) Rotate(write func(add func(record []byte) error) error) (put func() error, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -249,7 +255,7 @@ func (l *Life) Rotate(write func(add func(record []byte) error) error) (put func
 	return func() error { return l.put(next) }, nil
 }
 
-// putTries is how often the new log is brought to the disk while it grows, before others are held up for what is left.
+// putTries is how often the growing new log is synced before others are held up for the rest.
 const putTries = 3
 
 func (l *Life) put(next *log) error {
@@ -312,8 +318,8 @@ func (l *Life) Size() int64 {
 	return l.size
 }
 
-// Sync brings all that was written to the disk. A disk that fails at that makes the life void, once: what is not
-// settled then goes on without it.
+// Sync brings all that was written to the disk. If the disk fails at that, the life becomes void, once. Usage
+// that is not settled then goes on without it.
 func (l *Life) Sync() error {
 	l.mu.Lock()
 	if l.void != nil {
@@ -367,7 +373,7 @@ func (l *Life) Run(ctx context.Context, interval time.Duration) error {
 	}
 }
 
-// Drain ends a life of which all is settled: its log is kept for a time, its cells are not.
+// Drain ends a life that is settled wholly. Its log is kept for a time, its cells are not.
 func (l *Life) Drain() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -404,15 +410,6 @@ func (l *Life) unmapLocked() error {
 	}
 	l.pages.maps = nil
 	return errors.Join(errs...)
-}
-
-// boot is a name of the machine's present run; empty where it has none.
-func boot() string {
-	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
-		return ""
-	}
-	return strings.TrimSpace(string(b))
 }
 
 // sorted returns the epochs of files with that ending, ascending.

@@ -61,18 +61,13 @@ func (l *log) append(body []byte) error {
 	return nil
 }
 
-// check is the checksum of the next record. It is of the seal as well, so that a seal that is half written is torn; but not in the header, so
-// that a version from before seals can read that, and says that the format is another.
+// check is the checksum of the next record. It is of the seal as well, so that a seal that is half written is torn.
 func (l *log) check(length, body, tag []byte) uint32 {
-	sum := crc32.Update(crc32.Update(l.sum, castagnoli, length), castagnoli, body)
-	if l.size > 0 {
-		sum = crc32.Update(sum, castagnoli, tag)
-	}
-	return sum
+	return crc32.Update(crc32.Update(crc32.Update(l.sum, castagnoli, length), castagnoli, body), castagnoli, tag)
 }
 
-// read calls f for each whole record, and stops at the first that is torn, or, with ErrSeal, whose seal is not
-// what the secret makes of it and all before it. body is f's to keep.
+// read calls f for each whole record, and stops at the first that is torn. It stops with ErrSeal at the first
+// whose seal is not what the secret makes of it and all before it. body is f's to keep.
 func (l *log) read(f func(body []byte) error) error {
 	info, err := l.file.Stat()
 	if err != nil {
@@ -92,10 +87,7 @@ func (l *log) read(f func(body []byte) error) error {
 		if _, err := io.ReadFull(r, body); err != nil {
 			return torn(err)
 		}
-		if l.size == 0 {
-			if l.check(head[:4], body, nil) != binary.LittleEndian.Uint32(head[4:]) {
-				return nil
-			}
+		if l.size == 0 { // how long its seal is goes before whether it is whole
 			if err := l.seal.expects(body); err != nil {
 				return err
 			}

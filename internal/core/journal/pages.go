@@ -17,8 +17,8 @@ const (
 	rest = 4096
 )
 
-// pages is the memory-mapped cells of a life, in a file for each so many. They stay mapped until the process
-// ends, for nobody knows who still has a cell in hand.
+// pages is the memory-mapped cells of a life, a fixed number in each file. They stay mapped until the process
+// ends, for a goroutine may still hold a cell.
 type pages struct {
 	name  string // of the files, less their number
 	maps  [][]byte

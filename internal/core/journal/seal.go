@@ -11,16 +11,19 @@ import (
 	"hash"
 	"io"
 	"os"
+	"slices"
 )
 
 var (
-	// ErrSeal means that a record is not what the secret's holder wrote in that place: it was changed, moved, copied from
-	// another log, or written under another secret.
+	// ErrSeal means that a record is not what the secret's holder wrote in that place. It was changed, moved,
+	// copied from another log, or written under another secret.
 	ErrSeal = errors.New("journal: the seal does not verify: it was written under another secret, or changed since")
 	// ErrSealed means that a log was written under a secret, and none is given.
 	ErrSealed = errors.New("journal: it was written under a secret; give that secret")
 	// ErrUnsealed means that a log was written without a secret, and one is given: anybody may have written it.
-	ErrUnsealed = errors.New("journal: it was written without a secret, so that anybody may have written it; settle it first, by a start or quota-agent recover without the secret")
+	ErrUnsealed = errors.New("journal: it was written without a secret, so that anybody may have written it. " +
+		"If this directory was under a secret before, somebody put it there: move it aside, with its cells. " +
+		"Only otherwise settle it, by a start or quota-agent recover without the secret")
 )
 
 // MinSecret is how many bytes a secret has at least, or it could be guessed.
@@ -29,10 +32,10 @@ const MinSecret = 16
 // tagSize is the bytes of a record's seal.
 const tagSize = sha256.Size
 
-// seal is the chain of a log under a secret: the seal of a record is the HMAC-SHA256 of the seal before, the record's
-// length and the record. The first record, the header, names the agent, the epoch and random bytes of that log alone. So no record can
-// be changed, left out, moved or taken from another log, but for the last ones, which can be cut off, and the whole
-// file, which can be an earlier one.
+// seal is the chain of a log under a secret. The seal of a record is the HMAC-SHA256 of the seal before, the
+// record's length and the record. The first record, the header, names the agent, the epoch and random bytes of
+// that log alone. So no record can be changed, left out, moved or taken from another log. Two things stay
+// possible: cutting off the last records, and putting back an earlier copy of the whole file.
 //
 // The nil seal seals nothing.
 type seal struct {
@@ -98,6 +101,9 @@ func (s *seal) expects(header []byte) error {
 	return nil
 }
 
+// Sealed reports whether records are under a secret. Cells never are.
+func (h *Header) Sealed() bool { return h.Format == sealedFormat }
+
 // stamp makes a header that of a new log.
 func (d *Dir) stamp(h Header) Header {
 	h.Format, h.Salt = plainFormat, ""
@@ -107,6 +113,29 @@ func (d *Dir) stamp(h Header) Header {
 	return h
 }
 
+// mark begins the first cell of a life that was given up. Under a secret only its holder can write it, or one byte
+// would take all that the log has. It names the life, not the log, which may be made anew under the same cells. A kill
+// while it is written leaves no mark. That does no harm: nobody has been told yet that the life is void.
+func (d *Dir) mark(h *Header) []byte {
+	if d.secret == nil {
+		return []byte{1}
+	}
+	mac := hmac.New(sha256.New, d.secret)
+	fmt.Fprintf(mac, "quota journal given up\x00%d %s", h.Epoch, h.Agent)
+	return mac.Sum(nil)
+}
+
+// givenUp is ErrVoid where the first page begins with the mark. Without a secret any byte is one. Under a secret marked
+// says that there is something else, which is not believed.
+func (d *Dir) givenUp(h *Header, page []byte) (marked bool, err error) {
+	want := d.mark(h)
+	switch {
+	case page[0] != 0 && d.secret == nil, hmac.Equal(page[:len(want)], want):
+		return false, ErrVoid
+	}
+	return slices.ContainsFunc(page[:CellSize], func(b byte) bool { return b != 0 }), nil
+}
+
 // Refused is what of a log is not believed, and where it is kept.
 type Refused struct {
 	File  string // empty where all is believed
@@ -114,8 +143,8 @@ type Refused struct {
 	Why   error
 }
 
-// refuse keeps what is behind the last record of a sealed log that verifies aside, before it is cut off; nothing where there are only the
-// zeros that a file is backed by.
+// refuse keeps aside what is behind the last record that verifies in a sealed log, before it is cut off. It
+// keeps nothing if there are only the zeros that a file is backed by.
 func (l *Life) refuse(why error) (Refused, error) {
 	info, err := l.file.Stat()
 	if err != nil {

@@ -25,7 +25,7 @@ type framed struct{ body, tag []byte }
 func sealedLife(t *testing.T, secret []byte, records int) (path string) {
 	t.Helper()
 	path = t.TempDir()
-	d, err := OpenSealed(path, secret)
+	d, err := Open(path, secret)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,12 +65,9 @@ func forge(t *testing.T, path string, all []framed) {
 	t.Helper()
 	var b []byte
 	sum := uint32(0)
-	for i, r := range all {
+	for _, r := range all {
 		length := binary.LittleEndian.AppendUint32(nil, uint32(len(r.body)))
-		sum = crc32.Update(crc32.Update(sum, castagnoli, length), castagnoli, r.body)
-		if i > 0 {
-			sum = crc32.Update(sum, castagnoli, r.tag)
-		}
+		sum = crc32.Update(crc32.Update(crc32.Update(sum, castagnoli, length), castagnoli, r.body), castagnoli, r.tag)
 		b = append(append(append(binary.LittleEndian.AppendUint32(append(b, length...), sum), r.body...), r.tag...), nil...)
 	}
 	if err := os.WriteFile(filepath.Join(path, "5.log"), append(b, make([]byte, 100)...), 0o600); err != nil {
@@ -80,7 +77,7 @@ func forge(t *testing.T, path string, all []framed) {
 
 // resumeSealed returns the only life's records, and what was refused.
 func resumeSealed(path string, secret []byte) (records []string, r Refused, err error) {
-	d, err := OpenSealed(path, secret)
+	d, err := Open(path, secret)
 	if err != nil {
 		return nil, r, err
 	}
@@ -99,8 +96,8 @@ func resumeSealed(path string, secret []byte) (records []string, r Refused, err 
 	return records, l.Refused, errors.Join(l.Append([]byte("more")), l.Close())
 }
 
-// Whoever can write the file, and has no secret, can make no record, change none, and put none elsewhere: what is behind the
-// first that does not verify is not read, and kept aside.
+// Somebody who can write the file, but has no secret, cannot make, change or move a record. What is behind the
+// first record that does not verify is not read, and is kept aside.
 func TestASealedLogIsNotBelievedWhereItWasChanged(t *testing.T) {
 	const records = 6
 	another := unframe(t, sealedLife(t, secret, records)) // of the same agent and epoch, with the same records
@@ -159,8 +156,8 @@ func TestASealedLogIsNotBelievedWhereItWasChanged(t *testing.T) {
 	}
 }
 
-// A sealed log that is cut, or has a wrong byte, is believed up to there, as one without seals is; what is behind a wrong
-// byte is kept aside.
+// A sealed log that is cut, or has a wrong byte, is believed up to there, as one without seals is. What is
+// behind a wrong byte is kept aside.
 func TestASealedLogIsTorn(t *testing.T) {
 	path := sealedLife(t, secret, 3)
 	whole, err := os.ReadFile(filepath.Join(path, "5.log"))
@@ -189,8 +186,8 @@ func TestASealedLogIsTorn(t *testing.T) {
 	}
 }
 
-// A journal is not opened under another secret than it was written under, nor with one where it has none, nor without: nothing is
-// settled, and nothing is removed.
+// A journal is opened only under the secret that it was written under. If it has none, it is opened only
+// without. Otherwise nothing is settled, and nothing is removed.
 func TestSecretsGoWithJournals(t *testing.T) {
 	header := func(path string, change func(h *Header)) {
 		all := unframe(t, path)
@@ -230,7 +227,7 @@ func TestSecretsGoWithJournals(t *testing.T) {
 			t.Errorf("%s: the log was changed: %v", c.what, err)
 		}
 	}
-	if _, err := OpenSealed(t.TempDir(), []byte("short")); err == nil || !strings.Contains(err.Error(), "at least 16") {
+	if _, err := Open(t.TempDir(), []byte("short")); err == nil || !strings.Contains(err.Error(), "at least 16") {
 		t.Errorf("a short secret: %v", err)
 	}
 }
@@ -238,7 +235,7 @@ func TestSecretsGoWithJournals(t *testing.T) {
 // A log that is made anew is under a chain of its own, and the part before stays readable: neither has the other's records.
 func TestASealedLogIsMadeAnew(t *testing.T) {
 	path := t.TempDir()
-	d, err := OpenSealed(path, secret)
+	d, err := Open(path, secret)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -273,7 +270,8 @@ func TestASealedLogIsMadeAnew(t *testing.T) {
 	}
 }
 
-// A settled log that was changed is read up to there, and says so; one that is not under the secret is not read, and keeps none of the others back.
+// A settled log that was changed is read up to there, and says so. One that is not under the secret is not
+// read, and keeps none of the others back.
 func TestSettledLogsAreNotBelieved(t *testing.T) {
 	path := sealedLife(t, secret, 3)
 	all := unframe(t, path)
@@ -285,7 +283,7 @@ func TestSettledLogsAreNotBelieved(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	d, err := OpenSealed(path, secret)
+	d, err := Open(path, secret)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -300,5 +298,74 @@ func TestSettledLogsAreNotBelieved(t *testing.T) {
 	}
 	if agent, err := d.Agent(); err != nil || agent != "gw" {
 		t.Errorf("whose it was: %q, %v", agent, err)
+	}
+}
+
+// Only who has the secret can say that a life was given up: a byte in the cells, or what another life said, takes nothing.
+func TestALifeIsGivenUpUnderTheSecret(t *testing.T) {
+	given := func(epoch int64) (path string, cells []byte) {
+		path = t.TempDir()
+		d, err := Open(path, secret)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := d.Begin("gw", epoch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(l.Append([]byte("record 0")), l.Sync()); err != nil {
+			t.Fatal(err)
+		}
+		l.mu.Lock()
+		l.giveUpLocked(errors.New("the disk is full"))
+		l.mu.Unlock()
+		leave(t, d, l)
+		if cells, err = os.ReadFile(filepath.Join(path, fmt.Sprint(epoch, ".cells.0"))); err != nil {
+			t.Fatal(err)
+		}
+		return path, cells[:CellSize]
+	}
+	path, mark := given(5)
+	_, another := given(6)
+	for _, c := range []struct {
+		what   string
+		cell   []byte
+		void   bool
+		marked bool
+	}{
+		{"as it was", mark, true, false},
+		{"a byte", []byte{1}, false, true},
+		{"what another life said", another, false, true},
+		{"a byte behind it", append(make([]byte, CellSize-1), 1), false, true},
+		{"nothing", make([]byte, CellSize), false, false}, // as before it was given up
+	} {
+		f, err := os.OpenFile(filepath.Join(path, "5.cells.0"), os.O_WRONLY, 0)
+		if err == nil {
+			_, err = f.Write(append(c.cell, make([]byte, CellSize-len(c.cell))...))
+			err = errors.Join(err, f.Close())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, err := Open(path, secret)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := 0
+		l, err := d.Resume(Header{Format: sealedFormat, Agent: "gw", Epoch: 5}, func([]byte) error { n++; return nil })
+		switch {
+		case c.void:
+			if !errors.Is(err, ErrVoid) {
+				t.Errorf("%s: %v, want %v", c.what, err, ErrVoid)
+			}
+		case err != nil || n != 1 || l.Marked != c.marked:
+			t.Errorf("%s: %d records, %v, want the one that there is", c.what, n, err)
+		}
+		if l != nil {
+			err = l.Close()
+		}
+		if err := errors.Join(err, d.Close()); err != nil && !c.void {
+			t.Error(err)
+		}
 	}
 }

@@ -6,16 +6,22 @@ import (
 	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
-// A limit that changes its algorithm keeps what was used: it counts as the new algorithm counts what was used at the bucket's last
-// step. A bucket refills from then on, a log has an entry of then, a sliding window weighs it in the window that it was in, and in
-// a fixed one it is void if another began since. What is more than a bucket or a sliding window holds is Forgiven, and counts again on
-// return as far as it would not have come back meanwhile. Slots use nothing up: they keep all of it in Forgiven, of the time
-// Since, for the algorithm after them. So over any sequence of changes among limits of one capacity
+// A limit that changes its algorithm keeps what was used until the bucket's last step. The new algorithm counts
+// it as used at the time of that step:
+//
+//   - A bucket refills from then on.
+//   - A log gets an entry of that time.
+//   - A sliding window counts it in the window that it was used in.
+//   - A fixed window drops it if another window began since.
+//   - Slots use nothing up. They keep all of it in Forgiven, dated Since, for the algorithm after them.
+//
+// Use above the capacity of a bucket or a sliding window is Forgiven. If the limit changes back, it counts
+// again, less what would have refilled meanwhile. So over any sequence of changes among limits of one capacity
 //
 //	admitted ≤ capacity + borrow + what refills,  and in flight ≤ slots
 //
-// Leases of before are in the ring as piles until their slots are over, charged in full; what their trickles bring after the
-// change is charged when their holders renew.
+// Leases from before the change stay in the ring as piles until their slots are over, and are charged in full.
+// What their trickles bring after the change is charged when their holders renew.
 
 // change takes the bucket to the limit's algorithm. Records stay, for repeated numbers.
 func (x *step) change() {
@@ -36,7 +42,7 @@ func (x *step) change() {
 	x.use(max(used, out), out, at)
 }
 
-// drawOld takes out what the leases' trickles drew since the last step, and lets those go whose slots are over.
+// drawOld takes out what trickles drew since the last step, and drops leases whose slots are over.
 func (x *step) drawOld() {
 	s, over := x.State, 0
 	for i := range s.Ring {
@@ -53,7 +59,8 @@ func (x *step) drawOld() {
 	s.Ring = slices.Delete(s.Ring, 0, over)
 }
 
-// usedOld is what was used by the old algorithm, with what is lent, and when. What is out of slots may be spent on the new one.
+// usedOld returns what was used under the old algorithm, lent tokens included, and when. Slots that are out may
+// be spent as tokens of the new one.
 func (x *step) usedOld() (used, at int64) {
 	s := x.State
 	switch {
@@ -61,19 +68,23 @@ func (x *step) usedOld() (used, at int64) {
 		return s.Forgiven + s.Out.Stock, s.Since
 	case s.Algorithm != limit.FixedWindow:
 		return s.Burst - s.Level + s.Forgiven, s.Last
-	case x.now >= s.WindowEnd:
+	case x.now >= s.WindowEnd: // holders have gone over to their parts
 		return s.Out.Next + s.Out.Pile, s.Last
 	}
-	return s.Burst - s.Level + s.Out.Next, s.Last
+	return s.Burst - s.Level, s.Last
 }
 
-// pileOld makes piles of all leases, and tells how much they are. Of slots, less than a token is not out.
+// pileOld turns all leases into piles, and returns their sum. Of slots, only whole ones are out.
 func (x *step) pileOld() int64 {
 	s := x.State
 	s.Out = Sums{}
+	over := s.Algorithm == limit.FixedWindow && x.now >= s.WindowEnd
 	for i := range s.Ring {
 		sums := &s.Ring[i].Sums
-		pile := sums.Stock + sums.Pile + sums.Next
+		pile := sums.Stock + sums.Pile
+		if over {
+			pile = sums.Next + sums.Pile
+		}
 		if x.r.Spec.Algorithm == limit.Concurrency {
 			pile = whole(pile)
 		}
@@ -84,7 +95,7 @@ func (x *step) pileOld() int64 {
 	return s.Out.Pile
 }
 
-// use takes out of the bucket, which is full, what was used at a time, with what of it is out.
+// use takes from the full bucket what was used at a time; out is the part of it that holders still have.
 func (x *step) use(used, out, at int64) {
 	p := &x.r.Spec
 	start, end := x.present()
@@ -118,30 +129,30 @@ func (x *step) use(used, out, at int64) {
 			x.Level += over
 		}
 	case limit.SlidingWindowLog:
-		t := x.t
-		if x.t = at; at+p.Period > t {
-			x.note(units(used - out))
+		if at+p.Period > x.t {
+			x.note(at, units(used-out))
 		}
-		x.t = t
-		x.note(units(out))
+		x.note(x.t, units(out))
 	case limit.Concurrency:
 		x.Level -= out
 		x.Forgiven, x.Since = used, at
 	default:
 		x.Last = at
 		x.Level -= used
+		x.refillTo(x.t) // first, for what trickles drew since then is in used
 		x.forgive(-p.Borrow * limit.Micro)
 	}
 	x.Forgiven = min(x.Forgiven, limit.MaxUnits*limit.Micro)
 }
 
-// units is how many hold so many micro-tokens.
+// units is the number of whole units that v micro-tokens fill, rounded up.
 func units(v int64) int64 { return mulDiv(v+limit.Micro-1, 1, limit.Micro) }
 
-// chargeOld takes out what the holder of a lease of before a change spent beyond what was charged then.
+// chargeOld takes out what a holder spent on a lease from before the change, beyond what was charged at the
+// change.
 func (x *step) chargeOld(rec *Record) {
 	if rec.Algorithm == limit.Concurrency {
-		return // what it had was charged; of what else it admitted the slots were free again
+		return // the change charged what it had; slots of other requests are free again
 	}
 	spent := x.spent
 	if rec.Began == x.r.Began {
@@ -151,9 +162,12 @@ func (x *step) chargeOld(rec *Record) {
 	if x.Changed == 0 {
 		end = min(x.begun(), rec.Slot*SlotLen)
 	}
-	over := min(spent, limit.MaxUnits)*limit.Micro - rec.Lent - rec.Lease.Next - mulDiv(rec.Lease.Trickle, max(end-rec.Start, 0), 1e6)
+	over := min(spent, limit.MaxUnits)*limit.Micro - rec.Lent - mulDiv(rec.Lease.Trickle, max(end-rec.Start, 0), 1e6)
+	if rec.NextWindow > 0 && rec.NextWindow+x.Offset <= x.begun() {
+		over -= rec.Lease.Next
+	}
 	if x.Algorithm == limit.FixedWindow && x.begun() < x.Window+x.Offset {
-		// Windows turned since: of what it spent, some was of those that are over.
+		// Windows turned since: part of what it spent belongs to windows that are over.
 		over = min(over, mulDiv(rec.Lease.Trickle, max(x.t-x.Window-x.Offset, 0), 1e6))
 	}
 	if over <= 0 {

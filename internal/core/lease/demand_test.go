@@ -65,7 +65,8 @@ func TestTermsGrowFromWhatWasInUse(t *testing.T) {
 	}
 }
 
-// trickles returns what seven holders draw a second of a bucket of 1,000, of which each uses so many a second for five minutes.
+// trickles returns what seven holders draw a second from a bucket of 1,000. Each uses the given units a second
+// for five minutes.
 func trickles(t *testing.T, each, strain int64) int64 {
 	t.Helper()
 	const begin, every, rounds = 1_760_000_000_000_000, 5, 60
@@ -88,8 +89,8 @@ func trickles(t *testing.T, each, strain int64) int64 {
 	return s.Out.Trickle / 1_000_000
 }
 
-// While all that is asked for is well within the rate, trickles leave little of it to nobody's use: who asks for more has it. Those who
-// are strained draw more than they ask for, and leave others a fifth of the rate.
+// While demand is well within the rate, trickles leave little of it unused: a holder that needs more has it.
+// Strained holders draw more than they need, and leave others a fifth of the rate.
 func TestTricklesLeaveLittleUnused(t *testing.T) {
 	for _, c := range []struct{ each, strain, from, to int64 }{
 		{100, 0, 700, 715},
@@ -104,7 +105,7 @@ func TestTricklesLeaveLittleUnused(t *testing.T) {
 	}
 }
 
-// Of a hundred holders that come at once, and whose first leases are to last for half a minute, none takes for a guess what the others
+// A hundred holders come at once, and their first leases last for half a minute. No guess takes what the others
 // live on until then.
 func TestNewcomersLeaveEachOtherTheRate(t *testing.T) {
 	const begin, rate, holders = 1_760_000_000_000_000, 60, 100
@@ -129,8 +130,8 @@ func TestNewcomersLeaveEachOtherTheRate(t *testing.T) {
 	}
 }
 
-// A holder that says that its server is strained gets longer leases, at most sixteen times and never beyond the longest, and one that
-// lasts from the first on where there is plenty; of strict limits, and windows, it gets the same as ever.
+// A holder that reports strain gets longer leases: at most sixteen times, and never beyond the longest. Where
+// there is plenty, its first lease already lasts. Strict limits and windows are as ever.
 func TestStrainMakesLeasesLong(t *testing.T) {
 	const begin = 1_760_000_000_000_000
 	strict := leasetest.Bucket(100, 12_000)
@@ -142,7 +143,7 @@ func TestStrainMakesLeasesLong(t *testing.T) {
 		strain   int64
 		from, to int64 // of the terms of its first four leases, in milliseconds
 	}{
-		{"plenty", leasetest.Bucket(100, 12_000), 0, 0, 7_000, 40_000},
+		{"plenty", leasetest.Bucket(100, 12_000), 0, 0, 7_000, 60_000},    // the first lasts a minute
 		{"plenty", leasetest.Bucket(100, 12_000), 0, 4, 117_000, 120_000}, // as long as what lasts that it does not have itself
 		{"plenty", leasetest.Bucket(100, 12_000), 0, lease.MaxStrain, 469_000, 480_000},
 		{"half empty", leasetest.Bucket(100, 12_000), 9_500, 0, 200, 20_000},
@@ -168,8 +169,9 @@ func TestStrainMakesLeasesLong(t *testing.T) {
 	}
 }
 
-// Of a large burst that lasts for some time whatever is asked for, leases grow though nearly all of the rate is leased and the burst is far
-// from full; of one that is nearly gone, and of a demand that is more than the rate, they stay short.
+// Leases of a large burst grow if the burst lasts for some time at any demand. They grow even if nearly all of
+// the rate is leased and the burst is far from full. If it is nearly gone, or demand exceeds the rate, they
+// stay short.
 func TestLeasesGrowOfWhatIsAmple(t *testing.T) {
 	const begin, rate = 1_760_000_000_000_000, 100
 	for _, c := range []struct {
@@ -207,5 +209,81 @@ func TestLeasesGrowOfWhatIsAmple(t *testing.T) {
 		if ms := g.TTL / 1000; ms < c.from || ms > c.to {
 			t.Errorf("%s: a lease lasts %d ms in the end, want %d to %d", c.name, ms, c.from, c.to)
 		}
+	}
+}
+
+// Demand of 900 a second stops at one holder, which says so after 25 ms, and goes on at another. Where the burst is a
+// tenth of a second of the rate, the other is not told to deny for longer than a part of that.
+func TestSharesFollowAMoveWithinTheBurst(t *testing.T) {
+	const begin, ms = 1_760_000_000_000_000, 1_000
+	var s lease.State
+	renew := func(r *lease.Renewal, now int64) lease.Grant {
+		t.Helper()
+		if r.Number > 0 {
+			r.Elapsed = now - r.Now
+		}
+		r.Key, r.Spec, r.Now, r.Number, r.Began = "b", leasetest.Bucket(1_000, 100), now, r.Number+1, 1
+		g, err := s.Renew(now, r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Told, r.Waiting, r.Largest = r.Admitted, 0, 0
+		return g
+	}
+	old, other := lease.Renewal{Holder: "old", Waiting: 1, Largest: 1}, lease.Renewal{Holder: "other"}
+	now := int64(begin)
+	renew(&old, now)
+	for range 10 {
+		now += 500 * ms
+		old.Admitted += 450
+		renew(&old, now)
+	}
+	for other.Number < 100 {
+		now += 2 * ms
+		other.Waiting, other.Largest = 2, 1
+		if g := renew(&other, now); g.Tokens < 2 {
+			if g.DenyFor > 25*ms {
+				t.Errorf("the bucket is used up by the %d. renewal of a newcomer: got to deny for %d ms, want 25 at most", other.Number, g.DenyFor/ms)
+			}
+			break
+		}
+		other.Admitted += 2
+	}
+	renew(&old, now)
+	renew(&old, now+25*ms)
+	if got := s.Holders["old"].Lease.Trickle / 1_000_000; got > 10 {
+		t.Errorf("25 ms after its last request: got a trickle of %d a second for the holder, want next to none", got)
+	}
+}
+
+// Ten holders share a strict rate of 1,000 with a burst of 100 evenly. Each may pile up most of its tenth of the burst,
+// for a third of the trickle would find no room in two tokens.
+func TestPilesHaveTheirShareOfASmallBurst(t *testing.T) {
+	const begin, rounds, holders = 1_760_000_000_000_000, 20, 10
+	spec := leasetest.Bucket(1_000, 100)
+	spec.EpsilonPPM = 0
+	var s lease.State
+	least := int64(100)
+	for n := range int64(rounds) {
+		for h := range int64(holders) {
+			now := begin + n*500_000 + h*1_000
+			r := lease.Renewal{
+				Key: "b", Holder: string(rune('a' + h)), Spec: spec, Now: now, Number: n + 1, Began: 1,
+				Admitted: n * 50, Told: max(n-1, 0) * 50, Elapsed: 500_000, Waiting: 1, Largest: 1,
+			}
+			g, err := s.Renew(now, &r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n == rounds-1 {
+				least = min(least, g.Pile)
+			}
+		}
+	}
+	if least < 7 {
+		t.Errorf("got room for %d tokens at one of ten holders of a burst of 100, want 7 at least", least)
+	}
+	if most := s.Out.Stock + s.Out.Pile + s.Level; most > 100_000_000 {
+		t.Errorf("%d millionths may be spent at once, want at most the burst of 100", most)
 	}
 }

@@ -7,9 +7,8 @@ import (
 	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
-// Flow returns what the step reckons with: the rate that is shared out, in whole
-// micro-tokens a second and at least 1, and the capacity in micro-tokens. What does not
-// refill by itself has a capacity and no rate.
+// Flow returns the rate that is shared out, in whole micro-tokens a second and at least 1, and the capacity in
+// micro-tokens. A limit that does not refill has a capacity and no rate.
 func (p *Spec) Flow() (rate, burst int64) {
 	if p.Refills() {
 		return max(int64(p.Refill()), 1), p.Burst * limit.Micro
@@ -31,7 +30,7 @@ func (p *Spec) Refills() bool {
 	return p.Algorithm == limit.TokenBucket || p.Algorithm == limit.LeakyBucket
 }
 
-// Windowed reports whether the limit counts in windows that do not know each other.
+// Windowed reports whether the limit counts in windows that are independent of each other.
 func (p *Spec) Windowed() bool { return p.Algorithm == limit.FixedWindow }
 
 // Sliding reports whether the limit weighs two windows.
@@ -84,12 +83,16 @@ func (r *Renewal) Check() error {
 		return bad("the conversation's first number", r.Began)
 	case r.Admitted < 0 || r.Admitted > maxUnits:
 		return bad("admitted", r.Admitted)
+	case r.Heard < 0 || r.Heard > maxCount:
+		return bad("what was heard", r.Heard)
 	case r.Denied < 0 || r.Denied > maxUnits:
 		return bad("denied", r.Denied)
 	case r.Told < 0 || r.Told > r.Admitted:
 		return bad("told", r.Told)
 	case r.Held < 0 || r.Held > limit.MaxUnits:
 		return bad("held", r.Held)
+	case r.Fraction < 0 || r.Fraction >= limit.Micro:
+		return bad("the fraction of a token", r.Fraction)
 	case r.Waiting < 0 || r.Waiting > limit.MaxUnits:
 		return bad("waiting", r.Waiting)
 	case r.Largest < 0 || r.Largest > r.Waiting:
@@ -109,6 +112,8 @@ func (r *Renewal) Check() error {
 		return bad("what was void", r.Void)
 	case r.VoidAgo < 0 || r.VoidAgo > maxCount/4 || (r.VoidAgo > 0) != (r.Void > 0):
 		return bad("how long ago what was void came", r.VoidAgo)
+	case r.Within < 0 || r.Within > maxCount:
+		return bad("within what time it admits", r.Within)
 	case r.Figure.Used < 0 || r.Figure.Used > maxUnits || r.Figure.Window < 0 || r.Figure.Window > maxCount || r.Figure.Through < 0 || r.Figure.Through > maxCount:
 		return bad("the ledger's figure", r.Figure.Used)
 	case r.Memory.Since < 0 || r.Memory.Since > maxCount:
@@ -154,7 +159,7 @@ func bad(what string, v int64) error {
 
 const (
 	maxCount = 1 << 53 // what a double holds exactly
-	// maxUnits bounds an agent's counts of one bucket: far above what it can count, and
-	// differences of it stay below 2^53 in micro-tokens (the step caps them).
+	// maxUnits bounds an agent's counts of one bucket, far above what it can reach. Differences of counts stay
+	// below 2^53 in micro-tokens, for the step caps them.
 	maxUnits = 1 << 53
 )

@@ -15,12 +15,14 @@ var (
 	ErrStale = errors.New("lease: stale renewal number")
 	// ErrInvalid means that a renewal contradicts itself or breaks a bound.
 	ErrInvalid = errors.New("lease: invalid renewal")
-	// ErrUnsure means that the store cannot know what is used of the bucket's window, and did nothing: the
-	// renewal is to be repeated with the ledger's figure, or with one that says that there is none.
+	// ErrUnsure means that the store does not know the use of the bucket's window, and did nothing. The renewal
+	// is to be repeated with the ledger's figure, or with one that says that there is none.
 	ErrUnsure = errors.New("lease: what is used of the window is not known here")
-	// ErrFormat means that the store holds the bucket as a later build wrote it, which this one cannot read: it is
-	// left as it is. The lease goes on.
+	// ErrFormat means that a later build wrote the bucket, and this one cannot read it. The bucket is left as
+	// it is, and the lease goes on.
 	ErrFormat = errors.New("lease: the bucket is in a later build's format")
+	// ErrUnknown means that the policy in force does not know the bucket: drop it and match again.
+	ErrUnknown = errors.New("lease: the bucket is not known under the policy in force")
 )
 
 // Spec is a limit as the step needs it. Times are microseconds.
@@ -34,10 +36,13 @@ type Spec struct {
 	// algorithms. The store's clock decides which of the two it is in.
 	WindowStart, WindowEnd, NextWindowEnd int64
 	Borrow                                int64 // tokens by which the bucket may be overdrawn
-	Lockout                               int64 // once exceeded, nothing is granted for so long; 0 for not
-	Hold                                  int64 // how long a silent holder's share stays reserved after its lease; 0: one term
-	Prorate                               bool  // a window that is under way when Units change keeps the old ones for its part that is over
-	Ledgered                              bool  // of a fixed window: the ledger knows what is used of each bucket (figure.go)
+	// How long nothing is granted once the limit is exceeded; 0 for never.
+	Lockout int64
+	// How long a silent holder's share stays reserved after its lease; 0: one term.
+	Hold int64
+	// If Units change within a window, the old ones hold for the part of it that is over.
+	Prorate  bool
+	Ledgered bool // of a fixed window: the ledger knows what is used of each bucket (figure.go)
 }
 
 // Renewal asks for, reports on, or ends one holder's lease of one bucket.
@@ -51,24 +56,36 @@ type Renewal struct {
 	Began    int64 // the number that this conversation began with
 	Admitted int64 // units admitted so far, counted since Began
 	Denied   int64 // units denied so far, likewise
+	Heard    int64 // of a fixed window: the number of the last renewal that was answered; 0 for none
 	Told     int64 // Admitted as of the last renewal that was answered, for a store that forgot
 	Held     int64 // units still held, which the new grant replaces
+	Fraction int64 // of a strict limit: micro-tokens, less than one token, that stay with the holder
 	Waiting  int64 // units that requests wait for now
-	Largest  int64 // units of the largest request that waits, at most Waiting; of slots, where they wait their turn, of the first, or 1 while it gathers them
-	Reserved int64 // units of Waiting that are, or will be, reserved for what requests may cost: they may come back unspent
+	// Units of the largest request that waits, at most Waiting. Where requests wait their turn for slots: units
+	// of the first, or 1 while it gathers them.
+	Largest int64
+	// Units of Waiting that are, or will be, reserved for what requests may cost: they may come back unspent.
+	Reserved int64
 	InUse    int64 // of slots: units in flight now, which no grant takes away
 	Final    bool  // end the lease, grant nothing
-	Strain   int64 // how many times as long as it should the holder waits for answers, at most MaxStrain; 0 and 1 while all is well
-	Alone    bool  // some of Admitted was of the share of a window that the holder goes on with out of contact
+	// The factor by which answers take too long for the holder, at most MaxStrain; 0 and 1 while all is well.
+	Strain int64
+	Alone  bool // some of Admitted was spent out of contact, on the holder's fallback
 
 	Window     int64 // start of the window that Admitted and Held belong to, Unix microseconds
 	Trickle    int64 // the live lease's trickle, micro-tokens a second, for re-declaring
 	ExpiresIn  int64 // what is left of its term, microseconds; 0 without a live lease
 	Generation int64 // of the bucket as last granted; 0 for none
-	Elapsed    int64 // since the holder sent its last renewal that was answered, by its own clock, microseconds; 0 for none
-	// Tokens of the lease that trickled and surely found no room, at most limit.MaxUnits, and how long ago the last of them came, by the holder's own
-	// clock and as of when the store hears of it (Travels), microseconds, at least 1; 0 and 0 for none.
+	// Time since the holder sent its last answered renewal, by its own clock, in microseconds; 0 for none.
+	Elapsed int64
+	// Void is the tokens of the lease that trickled and surely found no room, at most limit.MaxUnits. VoidAgo
+	// is how long ago the last of them came, in microseconds, at least 1. The holder's own clock measures it,
+	// as of when the store hears of it (Travels). Both are 0 for none.
 	Void, VoidAgo int64
+
+	// Of a log: what is granted to requests that wait is admitted within so long of sending, or not at all; 0: within
+	// the lease.
+	Within int64
 
 	Figure Figure // of a Ledgered window, what the ledger says
 	Memory Memory // filled in by the store where its own clock decides
@@ -80,8 +97,8 @@ type Figure struct {
 	Used    int64 // units
 	Through int64 // all usage before this is in Used, Unix microseconds; 0: the ledger could not say
 	Whole   bool  // Used is all that there can be; false where other tenants' usage counts as well
-	// How long ago the ledger was asked, and for how long it could be settled with by then without a break, as far as
-	// who asked knows; microseconds.
+	// Age is how long ago the ledger was asked, in microseconds. Unbroken is the time before that in which
+	// agents could settle without a break, in microseconds, as far as the asker knows.
 	Age, Unbroken int64
 }
 
@@ -93,27 +110,30 @@ type Memory struct {
 
 // Grant is the answer: the holder's new lease, which replaces the old one.
 type Grant struct {
-	Number     int64
-	Tokens     int64 // to spend at once
-	Trickle    int64 // micro-tokens a second
-	Pile       int64 // most tokens that may pile up from the trickle; of slots, most that may lie idle
-	TTL        int64 // microseconds, counted from before the request was sent
-	DenyFor    int64 // microseconds to deny without asking
-	UnitIn     int64 // microseconds until the whole bucket has a unit if nothing that is out comes back; 0 where it has by when DenyFor is over
-	Fallback   int64 // the holder's share of the rate, micro-tokens a second; of a window's units, spread over it; of slots, in micro-tokens
+	Number  int64
+	Tokens  int64 // to spend at once
+	Trickle int64 // micro-tokens a second
+	Pile    int64 // most tokens that may pile up from the trickle; of slots, most that may lie idle
+	TTL     int64 // microseconds, counted from before the request was sent
+	DenyFor int64 // microseconds to deny without asking
+	// Microseconds until the whole bucket has a unit, if nothing that is out comes back. It is 0 if a unit is
+	// there when DenyFor is over.
+	UnitIn int64
+	// What the holder goes on with out of contact, in micro-tokens a second; of slots, its share in micro-tokens.
+	Fallback   int64
 	ValidFrom  int64 // window of the tokens, Unix microseconds; 0 and 0 without
 	ValidUntil int64
-	Next       int64 // tokens of the window after ValidUntil, to spend from then on
+	Next       int64 // tokens of the window that begins at ValidUntil, to spend from then on
 	Generation int64
 	ExpirySlot int64 // slot of the expiry ring that the lease ends in
 	Remaining  int64 // estimate of what the whole bucket has left, tokens
 	Reset      int64 // microseconds until it is full or its window turns
-	// What is out of the whole bucket, this lease included: tokens that holders have or that
-	// may have piled up, and the sum of trickles. For metrics; agents are not told.
+	// Out is what is out of the whole bucket, this lease included: tokens that holders have, or that may have
+	// piled up. Drawn is the sum of trickles. For metrics; agents are not told.
 	Out   int64
 	Drawn int64 // micro-tokens a second
-	// Of a Ledgered window: the figure of a ledger that is complete through here would tell more than
-	// the store knows, Unix microseconds; 0 for not. Agents are not told.
+	// Unsure, of a Ledgered window, is the time through which the ledger must be complete to tell more than the
+	// store knows, in Unix microseconds. It is 0 if no figure would. Agents are not told.
 	Unsure int64
 }
 
@@ -123,10 +143,10 @@ type Answer struct {
 	Err   error // nil, or one that wraps ErrUnavailable, ErrStale, ErrInvalid, ErrUnsure or ErrFormat
 }
 
-// Store keeps the buckets. Renew answers each renewal in one atomic step, in any
-// order between buckets and in the given order for one bucket; the answers have
-// the renewals' order. A renewal that was executed is answered again from the
-// record, never executed again, whoever repeats it. Renew is safe for concurrent use.
+// Store keeps the buckets. Renew answers each renewal in one atomic step. It takes renewals of one bucket in
+// the given order, and buckets in any order; the answers have the renewals' order. A renewal that was executed
+// is answered again from the record, never executed again, even if another caller repeats it. Renew is safe for
+// concurrent use.
 type Store interface {
 	Renew(ctx context.Context, renewals []Renewal) []Answer
 }

@@ -7,8 +7,7 @@ import (
 	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
-// advance brings the bucket to the time to: it refills, and lets the leases fall out
-// whose slots are over, each at its time.
+// advance brings the bucket to the time to: it refills, and drops each lease when its slot is over.
 func (x *step) advance(to int64) {
 	over := 0
 	for ; over < len(x.Ring) && x.Ring[over].At*SlotLen <= to; over++ {
@@ -37,8 +36,8 @@ func (x *step) refill(to int64) {
 	x.refillTo(to)
 }
 
-// releaseWithheld makes of what forgotten leases might have held what may be granted, unless the ledger
-// has still to say what was used.
+// releaseWithheld makes tokens grantable that forgotten leases might have held, unless the ledger has still to
+// say what was used.
 func (x *step) releaseWithheld() {
 	if x.Unsure == 0 {
 		x.Level += x.Withheld
@@ -64,8 +63,8 @@ func (x *step) refillTo(to int64) {
 	x.clip(to)
 }
 
-// drawn is what leases draw of the rate. While some may live that the store forgot, it is
-// taken to be all of it but epsilon.
+// drawn is the part of the rate that leases draw. While forgotten leases may live, it is all of the rate but
+// epsilon.
 func (x *step) drawn(rate int64) int64 {
 	if x.Last < x.Suspect {
 		return max(x.Out.Trickle, rate-mulDiv(rate, x.r.Spec.EpsilonPPM, limit.Micro))
@@ -73,8 +72,8 @@ func (x *step) drawn(rate int64) int64 {
 	return x.Out.Trickle
 }
 
-// clip keeps the invariant: the level may not rise above what is not out, and
-// when the bucket could be full, trickle that went unused until then is void.
+// clip keeps the invariant: the level may not rise above what is not out. When the bucket could be full,
+// trickle that went unused until then is void.
 func (x *step) clip(t int64) {
 	switch x.Algorithm {
 	case limit.SlidingWindow:
@@ -86,7 +85,7 @@ func (x *step) clip(t int64) {
 	out := x.Out.Stock + x.Out.Pile
 	full := min(x.burst, x.burst+x.slack-out)
 	if x.Level >= full {
-		// More than the burst may be lent of a bucket that shrank: it is in debt until that is back.
+		// A bucket that shrank may have lent more than its burst: it is in debt until that is back.
 		to := min(max(full, min(x.burst-x.Out.Stock, 0)), x.Level)
 		if x.r.Spec.Refills() {
 			x.Forgiven = max(x.Forgiven-(x.Level-to), 0)
@@ -104,32 +103,40 @@ func (x *step) clip(t int64) {
 	x.Since = max(x.Since, t-min(mulDiv(room, 1e6, x.Out.Trickle), t))
 }
 
-// floor is how far the level may be lowered by what was spent unasked: the bucket is in
-// debt for no longer than it takes to fill. Of a limit that shrank below what was used, or lent, the level is
-// lower already, and stays so: what was used is not forgotten should the limit grow again.
+// floor is the lowest level that unasked spending may cause: debt is at most what the bucket gains while it
+// fills. The level may be lower already if the limit shrank below what was used or lent. Then it stays: the use
+// still counts if the limit grows again.
 func (x *step) floor() int64 {
 	return min(-x.burst-x.r.Spec.Borrow*limit.Micro, x.Level)
 }
 
-// release takes a live lease out of the sums. The stock of a window that is over
-// is in them no more, but what was granted of the next one is.
+// release takes a live lease, and the fallback, out of the sums. They no longer have the stock of a window that is
+// over, but the holder's part of the present one.
 func (x *step) release() {
-	lent := x.rec.Lease
+	lent, fallback := x.rec.Lease.apart()
+	if at := x.rec.FallbackSlot(); fallback.Fallback > 0 && at*SlotLen > x.t {
+		x.Out.subtract(fallback)
+		x.Ring.subtract(at, fallback)
+	}
+	if x.rec.Slot*SlotLen <= x.t {
+		return
+	}
 	if x.Algorithm == limit.FixedWindow && x.rec.Window != x.Window {
-		lent = Sums{Demand: lent.Demand}
-		if x.rec.NextWindow == x.Window {
-			lent = x.rec.Lease.turned()
-		}
+		lent = lent.turned()
 	}
 	x.Out.subtract(lent)
 	x.Ring.subtract(x.rec.Slot, lent)
 }
 
-// putBack returns to the level what the holder did not spend of its lease, and
-// takes out what it spent beyond it (in an outage, or on a lease forgotten here).
+// putBack returns to the level what the holder did not spend of its lease. It takes out what the holder spent
+// beyond it, in an outage or on a forgotten lease.
 func (x *step) putBack() {
 	rec, r, t := x.rec, x.r, x.t
-	spent, held := x.spent*limit.Micro, r.Held*limit.Micro
+	spent, held := x.spent*limit.Micro+r.Fraction, r.Held*limit.Micro
+	if rec != nil && x.anew() && r.Elapsed == 0 && r.ExpiresIn == 0 && x.windowed(r.Window) {
+		// It had no answer yet: it spent on credit, and nothing of its lease before.
+		x.Level, spent = max(x.Level-spent, x.floor()), 0
+	}
 	switch {
 	case rec == nil:
 		if x.windowed(r.Window) || r.Window == 0 { // on credit, before it had any
@@ -137,32 +144,14 @@ func (x *step) putBack() {
 		}
 		return
 	case !x.windowed(r.Window):
-		if x.windowed(rec.NextWindow) && !x.anew() {
-			x.Level += rec.Lease.Next // it had not begun with it
-		}
-		return // of a window that is over
-	case x.windowed(rec.Window):
-	case x.windowed(rec.NextWindow):
-		// It went over to what it had of this window. What it spent in all beyond both its parts
-		// was not its own; and of this one's it spent no more than in all, though it holds less where the limit shrank meanwhile.
-		held = min(held, rec.Lease.Next)
-		over, back := max(spent-rec.Lent-(rec.Lease.Next-held), 0), max(rec.Lease.Next-held-spent, 0)
-		lapsed := rec.Slot*SlotLen <= t
-		if lapsed {
-			held = 0
-		}
-		if x.anew() || lapsed && rec.Start < x.Returned {
-			back = 0
-		}
-		x.Level = max(x.Level+held+back-over, x.floor())
-		x.clip(t)
+		x.notYet(spent)
 		return
-	default:
-		// Out of contact the holder went on with its share of each window, this one too:
-		// what is left of it stays with the holder.
-		share := mulDiv(rec.Grant.Fallback, x.WindowEnd-x.Window, 1e6)
-		x.Level = max(x.Level-share+min(held, share), x.floor())
+	case !x.windowed(rec.Window):
+		x.putPartBack(spent, held)
 		return
+	}
+	if x.Algorithm == limit.FixedWindow {
+		x.keeps = min(held, rec.Lent)
 	}
 	// The ring kept the trickle for the holder until the slot was over, renewed or not.
 	end := max(min(t, rec.Slot*SlotLen), rec.Start)
@@ -191,14 +180,15 @@ func (x *step) putBack() {
 	x.clip(t)
 }
 
-// anew reports whether the holder begins another conversation while there is a record of one before. It does not say what it
-// spent in that one: nothing of that lease goes back but what it still holds.
+// anew reports whether the holder began another conversation since its record. It does not say what it spent in
+// the one before, so of that lease only what it still holds goes back.
 func (x *step) anew() bool { return x.rec.Began != x.r.Began }
 
-// unused is the most of back that goes back of a lease, beside what is held of it. Unused trickle counts only since the bucket
-// last could be full. When in that time it went unused nobody knows to the token: first, perhaps, until the bucket was full, and then
-// it was drained. Strict limits take it so, and the error would be four times as large of others where demand is a little more than the
-// rate. There the holder says what found no room, and when the last of that came (docs/error-bound.md).
+// unused is the most of back that returns to the level, beside what the holder keeps. Unused trickle counts
+// only since the bucket last could be full. Nobody knows to the token when in that time it went unused. The
+// worst case is that it was at first, until the bucket was full and was then drained. Strict limits assume that
+// case. For others the error would be four times as large where demand is a little above the rate. Their
+// holders say what found no room, and when the last of it came (docs/error-bound.md).
 func (x *step) unused(end, back, spent, held int64) int64 {
 	lease, lent := &x.rec.Lease, x.rec.Lent
 	trickle := mulDiv(lease.Trickle, end-x.sinceFull(end), 1e6)
@@ -210,12 +200,15 @@ func (x *step) unused(end, back, spent, held int64) int64 {
 	return max(lent-spent-held, 0) + max(trickle-drained, 0)
 }
 
-// sinceFull is from when on what trickled of the lease until end was not void because the bucket could be full.
+// sinceFull is the time from which the lease's trickle until end counts. Before it the bucket could be full,
+// and trickle was void.
 func (x *step) sinceFull(end int64) int64 { return max(min(x.Since, end), x.rec.Start) }
 
-// roomless is what of the lease found no room, as far as its holder says, and the most of it that goes back: what trickled from when the bucket last
-// could be full until the last of it came, and the lease's share of five eighths of the slack. A window has only one term of each holder across its beginning, so
-// that no more than that is admitted in it that was void before. What was void of a lease that the holder never heard of was settled when it ended.
+// roomless returns the tokens of the lease that found no room, as its holder says, and the most of them that
+// goes back. That is the trickle from when the bucket last could be full until the last of them came. The
+// lease's share of five eighths of the slack is added. Only one term of each holder spans a window's beginning.
+// So a window admits no more than that share of formerly void trickle. Void trickle of a lease that the holder
+// never heard of was settled when it ended.
 func (x *step) roomless(end int64) (all, since int64) {
 	trickle, from := min(x.rec.Lease.Trickle, x.rate), x.rec.Start
 	if x.r.Void == 0 || trickle <= 0 {
@@ -226,29 +219,29 @@ func (x *step) roomless(end int64) (all, since int64) {
 	return all, mulDiv(trickle, max(last-x.sinceFull(end), 0), 1e6) + mulDiv(x.slack*5/8, trickle, x.rate)
 }
 
-// windowed reports whether window is the one that a fixed window is in; of what has
-// none, every lease is.
+// windowed reports whether a fixed window's bucket is in window. Leases of other algorithms always are.
 func (x *step) windowed(window int64) bool {
 	return x.Algorithm != limit.FixedWindow || window == x.Window
 }
 
-// overdraw takes out what the holder spent beyond its lease: all of it, while the
-// store kept its share; otherwise the lease went on out of contact, and
-// the bucket refilled as if nobody drew. What it gained wrongly is no more than the trickle since it last could be full. Where
-// the holder had to deny, one central bucket would have been dry: the more it
-// denied, the more is taken, but no more than was there when it could be full. Who comes back first, and finds nobody,
-// stands for all: what the bucket gains from then on is not to be taken by those who come back later.
+// overdraw takes out what the holder spent beyond its lease: all of it, while the store kept its share.
+// Otherwise the lease went on out of contact, and the bucket refilled as if nobody drew. Its wrong gain is at
+// most the trickle since it last could be full. If the holder had to deny, one central bucket would have been
+// dry. So the more it denied, the more is taken, but no more than was there when the bucket could be full. A
+// holder that comes back first, and finds no other, stands for all. Later ones may not take what the bucket
+// gains from then on.
 func (x *step) overdraw(end, over, spent int64) {
 	if end == x.t || x.Algorithm == limit.FixedWindow {
 		x.Level = max(x.Level-over, x.floor())
 		return
 	}
 	denied := x.denied * limit.Micro
-	recent := min(over, mulDiv(x.rec.Lease.Trickle, x.t-max(end, min(x.Since, x.t)), 1e6))
+	drew := max(x.rec.Lease.Trickle, x.rec.Lease.Fallback)
+	recent := min(over, mulDiv(drew, x.t-max(end, min(x.Since, x.t)), 1e6))
 	x.Level = max(x.Level-recent, x.floor())
 	if x.Level > 0 && denied > 0 {
 		take := mulDiv(over-recent, denied, spent+denied)
-		if lent := x.rec.Lease.Trickle; x.Out.Trickle == 0 && lent > 0 {
+		if lent := drew; x.Out.Trickle == 0 && lent > 0 {
 			if take >= mulDiv(x.Level, lent, x.rate) {
 				take = x.Level
 			} else {

@@ -1,20 +1,27 @@
 package lease
 
-import "github.com/f4ee788f/quota/internal/core/limit"
+import (
+	"cmp"
+	"slices"
 
-// A sliding window log keeps the time of every unit that it granted, for a period: at
-// every instant, no more than its units were granted in the period before. It
-// grants only what waits, which is spent on arrival, so that what was granted is what was
-// admitted. A step costs as much as there are entries: units and no more, at most limit.MaxLog.
+	"github.com/f4ee788f/quota/internal/core/limit"
+)
 
-// Entry is what was granted at a time.
+// A sliding window log keeps the time of every unit that it granted, for a period. It grants only to requests that wait.
+// They spend on arrival, or not at all once their lease is over. The time that counts is the lease's end. So units were
+// admitted before it, and in every period at most the log's units. A step takes time in proportion to its entries: at
+// most its units, which limit.MaxLog bounds.
+
+// Entry is the units granted to be spent until one time.
 type Entry struct {
 	At    int64
 	Units int64
 }
 
-// logTerm is a log lease's term, at most a tenth of the period: what is left at a holder, because the request
-// that waited gave up, may be spent so much later than its entry says.
+// LongestWithin is the longest term of a log's lease, in microseconds.
+const LongestWithin = 2 * ShortTerm
+
+// logTerm is the term of a holder that does not say how soon it admits.
 func logTerm(period int64) int64 { return max(min(FirstTerm, period/10), 1_000) }
 
 // log is the step of a sliding window log.
@@ -30,7 +37,7 @@ func (x *step) log(g *Grant) {
 		case spent > lent:
 			x.enter(spent - lent)
 		case !x.anew():
-			x.takeOut(rec.Start, lent-spent)
+			x.takeOut(rec.Expires, lent-spent)
 		}
 	}
 	next.Largest = r.Largest
@@ -39,6 +46,9 @@ func (x *step) log(g *Grant) {
 		return
 	}
 	term := logTerm(r.Spec.Period)
+	if r.Within > 0 {
+		term = max(min(r.Within, LongestWithin), 1_000)
+	}
 	next.Expires = x.t + term
 	waiting, granted := r.Waiting*limit.Micro, int64(0)
 	if x.t >= x.Locked {
@@ -50,7 +60,7 @@ func (x *step) log(g *Grant) {
 	next.Lent = granted
 	next.Lease.Stock = min(granted, r.Reserved*limit.Micro)
 	x.hang(term, r.Spec.hold())
-	x.note(granted / limit.Micro)
+	x.note(next.Expires, granted/limit.Micro)
 	g.Tokens = granted / limit.Micro
 	g.TTL = term
 	g.ExpirySlot = next.Slot
@@ -84,7 +94,7 @@ func (x *step) untilUnit(level int64) int64 {
 	return 1_000
 }
 
-// leave drops what was granted a period ago, and before.
+// leave drops entries that are a period old, or older.
 func (x *step) leave(to int64) {
 	n := 0
 	for n < len(x.Log) && x.Log[n].At+x.r.Spec.Period <= to {
@@ -94,22 +104,23 @@ func (x *step) leave(to int64) {
 	x.Log = x.Log[n:]
 }
 
-// note adds an entry for units granted now.
-func (x *step) note(units int64) {
+// note adds an entry.
+func (x *step) note(at, units int64) {
 	if units <= 0 {
 		return
 	}
 	x.Level -= units * limit.Micro
-	if n := len(x.Log); n > 0 && x.Log[n-1].At == x.t {
-		x.Log[n-1].Units += units
+	i, there := slices.BinarySearchFunc(x.Log, at, func(e Entry, at int64) int { return cmp.Compare(e.At, at) })
+	if there {
+		x.Log[i].Units += units
 		return
 	}
-	x.Log = append(x.Log, Entry{x.t, units})
+	x.Log = slices.Insert(x.Log, i, Entry{at, units})
 }
 
 // enter adds an entry for units that were spent unasked, as far as the bucket goes into debt.
 func (x *step) enter(units int64) {
-	x.note(min(units, mulDiv(x.Level-x.floor(), 1, limit.Micro)))
+	x.note(x.t, min(units, mulDiv(x.Level-x.floor(), 1, limit.Micro)))
 }
 
 // takeOut takes unspent units out of the entry of that time, if it is still there.

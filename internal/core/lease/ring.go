@@ -52,3 +52,13 @@ func (r Ring) last() int64 {
 	}
 	return r[len(r)-1].At
 }
+
+// lastLease is the last slot that is more than fallbacks of leases that ended.
+func (r Ring) lastLease() int64 {
+	for i := len(r) - 1; i >= 0; i-- {
+		if lent, _ := r[i].Sums.apart(); lent != (Sums{}) {
+			return r[i].At
+		}
+	}
+	return 0
+}

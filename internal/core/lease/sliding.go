@@ -6,37 +6,36 @@ import (
 	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
-// A sliding window of L units lets through what keeps
+// A sliding window of L units lets requests through while
 //
 //	current + before × (1 − f) ≤ L
 //
-// where current is what was used in this window, before in the one before, and f the part
-// of this window that is over. As a step sees it, that is a bucket that refills: with
+// Here current is what was used in this window, before in the one before, and f the part of this window that is
+// over. To a step, that is a bucket that refills: with
 //
 //	Level = L − current − Left
 //	Left  = Before × (1 − f)
 //
-// the level gains Before ÷ length as time goes on, and when the window turns, f going
-// from one to nought, current becomes Before and the level stays as it is. So what of the flow
-// is leased as trickles is drawn from the level as it would have been gained, and what
-// is used in a window is what the level lacks at its end.
+// the level gains Before ÷ length as time goes on. When the window turns, f goes from one to nought, current
+// becomes Before, and the level stays as it is. So trickles draw from the level what it would have gained. At a
+// window's end, the use in it is what the level lacks.
 //
-// current counts what was granted, spent or not. What is still out when the window turns (stocks
-// and piles) may be spent on either side. Spent before, it would count as Before, which
-// weighs ever less; taken as current it weighs in full. The step takes it as
-// current, but for the slack, of which little is then out. So at every instant
+// current counts what was granted, spent or not. Stocks and piles that are out when the window turns may be
+// spent on either side. Spent before, they would count as Before, which weighs ever less; taken as current they
+// weigh in full. The step takes them as current, except for the slack, of which little is then out. So at every
+// instant
 //
 //	current + before × (1 − f) ≤ L + slack ≤ (1 + ε) × L
 //
-// as long as the level is not below zero, and only two things lower it there: overspending
-// (an outage, on_outage: open), and trickles that outlive the window while the new flow is less than the
-// old. For these the step keeps a reserve (slidingReserve), which the level can pay for: the
-// flow has fallen by less than the window before was above this one, and by that much the level rose.
+// as long as the level is not below zero. Only two things lower it there. One is overspending (an outage,
+// on_outage: open). The other is trickles that outlive the window while the new flow is less than the old. For
+// these the step keeps a reserve (slidingReserve), which the level can pay for. The flow fell by less than the
+// use of the window before exceeded this one's, and the level rose by that much.
 //
-// An unspent trickle that is given back leaves the window that it was drawn in: of two, the older,
-// for there it weighs less. leasetest plays random histories of honest holders against this bound.
+// An unspent trickle that is given back leaves the window that it was drawn in. Of two windows it leaves the
+// older, where it weighs less. leasetest plays random histories of honest holders against this bound.
 
-// turnSliding begins the window [start, end), and those since the bucket's that nobody saw.
+// turnSliding begins the window [start, end), and the windows since the bucket's own that nobody saw.
 func (x *step) turnSliding(start, end int64) {
 	if x.Window == 0 {
 		x.Window, x.WindowEnd = start, end
@@ -68,7 +67,7 @@ func (x *step) turnAt(edge int64) {
 	out := min(used, max(x.Out.Stock+x.Out.Pile-x.slidingSlack(), 0))
 	x.Before = used - out
 	x.Left = x.Before
-	// What is out within the slack is taken as spent: its give-back will find it so.
+	// What is out within the slack counts as spent, and its give-back accounts for that.
 	x.Level = min(x.Level, x.burst)
 	x.LastEdge, x.Edge = x.Edge, at
 }
@@ -78,8 +77,7 @@ func (x *step) slidingSlack() int64 { return mulDiv(x.burst, x.r.Spec.EpsilonPPM
 // slidingRate is the flow of this window, in whole micro-tokens a second.
 func (x *step) slidingRate() int64 { return mulDiv(x.Before, 1e6, x.WindowEnd-x.Window) }
 
-// slide brings the level to the time to: what counts of the window before becomes less,
-// and the trickles are drawn.
+// slide brings the level to the time to: the window before counts for less, and trickles draw.
 func (x *step) slide(to int64) {
 	if to <= x.Last || x.WindowEnd == 0 {
 		return
@@ -100,8 +98,8 @@ func (x *step) slidingTerm(term, hold int64) (int64, int64) {
 	return term, min(hold, max(length-SlotLen-term, 0))
 }
 
-// slidingReserve is the most that trickles may draw beyond this window's flow until the last of
-// them ends: those of the window before, where more flowed.
+// slidingReserve is the most that trickles may draw beyond this window's flow until the last of them ends. They
+// are trickles of the window before, where more flowed.
 func (x *step) slidingReserve() int64 {
 	over := x.Out.Trickle - x.slidingRate()
 	if over <= 0 {
@@ -119,7 +117,7 @@ func (x *step) slidingReserve() int64 {
 // slideBack is putBack for a sliding window.
 func (x *step) slideBack() {
 	rec, r, t := x.rec, x.r, x.t
-	spent, held := x.spent*limit.Micro, r.Held*limit.Micro
+	spent, held := x.spent*limit.Micro+r.Fraction, r.Held*limit.Micro
 	if rec == nil {
 		x.redeclare(spent, held)
 		return
@@ -127,8 +125,8 @@ func (x *step) slideBack() {
 	end := max(min(t, rec.Slot*SlotLen), rec.Start)
 	lent := rec.Lent + mulDiv(rec.Lease.Trickle, end-rec.Start, 1e6)
 	if end < t {
-		// No longer in the sums: what was not spent of it is void. What was spent beyond it is taken to have been
-		// spent evenly since.
+		// No longer in the sums: what it did not spend is void. What it spent beyond the lease is taken as
+		// spread evenly since.
 		if over := spent - lent; over > 0 {
 			x.overslide(end, over)
 		}
@@ -178,8 +176,8 @@ func (x *step) overslide(end, over int64) {
 	x.Level = level
 }
 
-// slidingWait is how long it takes until there is a token, if nothing is drawn: in this window, or,
-// as what was used of it fades, in the next.
+// slidingWait is how long it takes until there is a token, if nothing is drawn. The token comes in this window,
+// or in the next as this one's use fades.
 func (x *step) slidingWait(level int64) int64 {
 	left := max(x.WindowEnd-x.now, 1_000)
 	if level+x.Left >= limit.Micro {

@@ -2,40 +2,42 @@ package lease
 
 import "github.com/f4ee788f/quota/internal/core/limit"
 
-// Slots are taken for as long as a request lasts, and never refill. A holder has
-// those that its requests are in (in use) and some to spare; Level is what nobody has:
+// Slots are taken for as long as a request lasts, and never refill. A holder has slots in use by its requests,
+// and some to spare. Level is what nobody has:
 //
-//	Level + what all live holders have = slots,  and so, while the level is not below zero,
-//	in flight over all live holders ≤ slots
+//	Level + what all live holders have = slots
 //
-// A holder starts requests in its spare slots while a renewal is under way. So what a grant takes from
-// its spare stays its own in the sums until it has renewed once more, and then
-// says what it has indeed; what it gave up before it renewed is in neither, and free at once. When it does not renew
-// until its place in the ring is over, all that
-// it had is free again; should it renew after all, what it has in use is taken out once more,
-// and the level may be below zero until enough requests end.
+// So while the level is not below zero, requests in flight over all live holders ≤ slots.
 //
-// Slots that lie idle with one holder are missed by the others, and every one that goes
-// through the store costs two renewals. What is lost if a holder had its share of a slots to itself is Erlang's
-// B(a, a), about 0.8 ÷ √a: a twentieth from 200 on, a quarter of five. So holders with large shares keep them, and renew for
-// the term's sake; smaller ones keep an eighth of theirs idle and give back the rest at once.
+// A holder starts requests in its spare slots while a renewal is under way. So slots that a grant takes from
+// its spare stay the holder's in the sums until its next renewal says what it has. Slots that it gave up before
+// it renewed are in neither, and free at once. If it does not renew before its slot of the ring is over, all
+// its slots are free again. If it renews after all, those in use are taken out once more. The level may then be
+// below zero until enough requests end.
 //
-// A request of several slots is served whole, or its holder gathers them within its share. So that small ones do not take for ever
-// what comes free, holders with smaller ones give way to it: their shares are of what it leaves. What a holder has beyond its share it gives up
-// as its requests end, for it is told that none is left.
+// Slots that lie idle with one holder are missed by the others, and each slot that goes through the store costs
+// two renewals. If a holder had its share of a slots to itself, Erlang's B(a, a) would be lost, about 0.8 ÷ √a.
+// That is a twentieth from 200 on, and a quarter of five. So holders with large shares keep them, and renew for
+// the term's sake. Smaller ones keep an eighth of theirs idle and give back the rest at once.
+//
+// A request of several slots is served whole, or its holder gathers them within its share. Small requests must
+// not take for ever what comes free. So holders with smaller requests give way: their shares are of what the
+// large one leaves. Slots beyond its share a holder gives up as its requests end, for it is told that none is
+// left.
 
 const (
 	// SlotOwn is the share, in slots, from which on a holder has it to itself.
 	SlotOwn = 200
 	// slotStart is how many spare slots a holder with little in flight may have while most are free.
 	slotStart = 16
-	// How long a holder denies for which no slot was free, in microseconds: at least part of a round trip, as long as it
-	// takes one of its own to come back, and so that all holders together ask ten thousand times a
-	// second at most; and at most slotWait, for some request ends soon.
+	// A holder for which no slot was free denies for a time, in microseconds. It is at least slotTrip, part of
+	// a round trip, and as long as one of its own slots takes to come back. slotAsk keeps all holders together
+	// to ten thousand calls a second. slotWait is the most, for some request ends soon.
 	slotTrip = 1_000
 	slotAsk  = 100
 	slotWait = 50_000
-	// slotTurn is how long a request that is larger than its holder's share waits until others give way to it, in microseconds.
+	// slotTurn is how long a request larger than its holder's share waits until others give way to it, in
+	// microseconds.
 	slotTurn = 1_000_000
 )
 
@@ -98,14 +100,14 @@ func (x *step) slots(g *Grant) {
 	g.Tokens = spare / limit.Micro
 	g.Pile = keep / limit.Micro
 	g.TTL = term
-	g.Fallback = share // what it has beyond that it gives back as requests end, while others wait
+	g.Fallback = share // it gives back what is beyond, as requests end, while others wait
 	if own {
 		g.Fallback += share / 8 // demand is measured, with its noise
 	}
 	g.ExpirySlot = next.Slot
 	g.Remaining = max((x.Level+spare)/limit.Micro, 0)
 	if x.Out.Demand > mine && x.t < x.LargestUntil && x.Level < x.Largest*limit.Micro {
-		g.Remaining = 0 // what there is, others wait for: none is to keep more than its share
+		g.Remaining = 0 // others wait for what is left: no holder is to keep more than its share
 	}
 	if spare < r.Waiting*limit.Micro || spare == 0 && x.Level < limit.Micro {
 		g.DenyFor = min(max(slotTrip, mulDiv(slotAsk, all, mine), mulDiv(slotAsk, share, limit.Micro)), slotWait)
@@ -115,12 +117,14 @@ func (x *step) slots(g *Grant) {
 	}
 }
 
-// spareFor is how many slots the holder may have besides those in use, and how many of them
-// may lie idle: the others it gives back at once.
+// spareFor returns how many slots the holder may have besides those in use, and how many of them may lie idle.
+// It gives back the rest at once.
 func (x *step) spareFor(mine, share int64, own bool, inUse, held, freed int64) (spare, keep int64) {
 	can := whole(max(x.Level, 0))
 	if x.larger() && (inUse > 0 || x.t-x.LastEdge >= slotTurn) {
-		can = min(can, whole(max(share-inUse, 0))) // beyond that they are for that one, after a second more even the first of this holder's
+		// Slots beyond the share are for the larger request. After a second more that holds even for the
+		// holder's first.
+		can = min(can, whole(max(share-inUse, 0)))
 	}
 	switch {
 	case mine <= 1: // nothing was asked for of late
@@ -130,8 +134,8 @@ func (x *step) spareFor(mine, share int64, own bool, inUse, held, freed int64) (
 			spare = min(spare, can/2) // for those to come
 		}
 	case x.Level-freed > x.burst/8 && x.r.Waiting*limit.Micro <= can:
-		// Half of its part of what is free, at least one: as much again may come back before it gives any back. What
-		// it gave back just now it has no use for, or others have more.
+		// Half of its part of what is free, at least one: as much again may come back before it gives any back.
+		// If it gave slots back just now, it has no use for them, or others have more.
 		spare = whole(mulDiv(x.Level, share, x.burst)/2 + limit.Micro - 1)
 		keep = 2 * spare
 		spare = max(spare, min(held, keep), inUse/4)
@@ -145,7 +149,8 @@ func (x *step) spareFor(mine, share int64, own bool, inUse, held, freed int64) (
 	}
 	serve := x.serve(can)
 	if x.Out.Demand > 0 && (serve < x.r.Waiting*limit.Micro || x.r.Largest > 1 && inUse+serve > share) {
-		// There are too few, or it is a large request's turn: what the holder itself gave back just now is for others first.
+		// Too few slots are left, or it is a large request's turn: what the holder gave back just now is for
+		// others first.
 		serve = x.serve(max(can-freed, 0))
 	}
 	if x.r.Largest > 1 && serve < x.r.Waiting*limit.Micro {
@@ -154,8 +159,9 @@ func (x *step) spareFor(mine, share int64, own bool, inUse, held, freed int64) (
 	return max(whole(min(spare, can)), serve), keep
 }
 
-// await notes the largest request of several slots that found too few. Others give way to it from LastEdge on, while it goes on asking: at
-// once where it is about as large as its holder's share, and else a second after the last such one began.
+// await notes the largest request of several slots that found too few. Others give way to it from LastEdge on,
+// while it goes on asking. That is at once if it is about as large as its holder's share, and else a second
+// after the last such request began.
 func (x *step) await(spare, share int64) {
 	size := x.r.Largest
 	if size <= 1 || size < x.Largest && x.t < x.LargestUntil {

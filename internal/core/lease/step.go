@@ -24,15 +24,15 @@ const (
 	// RecordLife is how long a holder's record outlives its lease. A renewal after
 	// that is a newcomer's.
 	RecordLife = 600_000_000
-	// MaxStep is the most time that passes in one step while anything is leased, so
-	// that a clock that jumped ahead refills no more than its leases last (and a longer hold).
+	// MaxStep is the most time that passes in one step while anything is leased. So a clock that jumps ahead
+	// refills no more than its leases last (and a longer hold).
 	MaxStep = 2*LongTerm + 2*SlotLen
-	// leap is what a clock is off by, in microseconds, that is no message's delay.
+	// leap is the clock error, in microseconds, that no message's delay explains.
 	leap = 1_000_000
 	// smoothing is the time constant of demand, in microseconds.
 	smoothing = 300_000
-	// mostDemand bounds a holder's demand, in thousandths of a unit a second: the
-	// largest rate there is, so that sums over thousands of holders stay exact.
+	// mostDemand bounds a holder's demand, in thousandths of a unit a second. It is the largest rate there is,
+	// so sums over thousands of holders stay exact.
 	mostDemand = limit.MaxFlow * 1000
 	// guessPer turns the units that wait at a first renewal into a demand, in
 	// microseconds: nobody waits longer than some round trips.
@@ -40,7 +40,7 @@ const (
 )
 
 // mulDiv is floor(a × b ÷ c) in doubles. The conversions keep the compiler from fusing operations, which would
-// round differently on other machines: servers that share a bucket are to come to the same figures.
+// round differently on other machines. Servers that share a bucket must come to the same figures.
 func mulDiv(a, b, c int64) int64 {
 	return int64(math.Floor(float64(float64(a)*float64(b)) / float64(c)))
 }
@@ -63,7 +63,7 @@ type step struct {
 	r      *Renewal
 	now, t int64 // the store's clock, and the bucket's
 
-	rate, burst int64   // what is shared out (Spec.Flow); the rate of a sliding window is that of this window
+	rate, burst int64   // what is shared out (Spec.Flow); a sliding window's rate is this window's
 	flow        float64 // the rate, not rounded
 	slack       int64   // epsilon's part in the store: half of it, of a second's rate and the burst
 
@@ -71,11 +71,13 @@ type step struct {
 	next          *Record // what becomes of it
 	spent, denied int64   // units since the last renewal
 	steady        bool    // demand is what it was, but for noise
+	lots          bool    // there is plenty (plenty.go)
+	keeps         int64   // of a window: what the holder may spend beside its grant before it hears of that
 	strain        int64   // how many times as long as otherwise the lease is to last, at least 1 (strainOf)
 }
 
-// Renew is the renewal step: it answers one holder's renewal of the bucket at
-// now, the store's clock. It is the whole of what a store does in one atomic step.
+// Renew is the renewal step: it answers one holder's renewal of the bucket at now, the store's clock. It is all
+// that a store does in one atomic step.
 func (s *State) Renew(now int64, r *Renewal) (Grant, error) {
 	born := s.Generation == 0
 	if born && r.unsure(now) {
@@ -99,7 +101,7 @@ func (s *State) Renew(now int64, r *Renewal) (Grant, error) {
 	x.flow = r.Spec.Refill()
 	forgotten := rec == nil && r.ExpiresIn > 0 && t >= s.Suspect && r.Generation >= s.Generation ||
 		rec != nil && rec.Began == r.Began && rec.Admitted < r.Told ||
-		born && r.Memory.Lost && now < r.Memory.Since+LongTerm
+		born && r.forgot(now)
 	if s.Algorithm != r.Spec.Algorithm {
 		x.change()
 		t = x.t
@@ -123,6 +125,9 @@ func (s *State) Renew(now int64, r *Renewal) (Grant, error) {
 	if forgotten {
 		x.forget()
 	}
+	if t < x.Suspect {
+		x.trust()
+	}
 	if r.Spec.Ledgered {
 		x.doubt(born, forgotten)
 	}
@@ -135,7 +140,7 @@ func (s *State) Renew(now int64, r *Renewal) (Grant, error) {
 		x.spent = 0
 	}
 	x.spent, x.denied = min(x.spent, limit.MaxUnits), min(x.denied, limit.MaxUnits)
-	if x.rec != nil && x.rec.Slot*SlotLen > t {
+	if x.rec != nil {
 		x.release()
 	}
 	g := Grant{Number: r.Number, Generation: s.Generation}
@@ -157,7 +162,7 @@ func (s *State) Renew(now int64, r *Renewal) (Grant, error) {
 	s.record(r.Holder, &next)
 	full := now + x.untilFull()
 	if s.Algorithm == limit.Concurrency && s.Forgiven > 0 {
-		full = max(full, s.Full) // what was used of the algorithm before is to be known for as long as it counts
+		full = max(full, s.Full) // the use under the old algorithm stays known for as long as it counts
 	}
 	s.Full = full
 	return g, nil
@@ -192,27 +197,15 @@ func (x *step) bucket(g *Grant) {
 	if x.r.Spec.Ledgered {
 		x.hear()
 	}
-	rec, next, r := x.rec, x.next, x.r
+	next, r := x.next, x.r
 	next.Lease.Demand, next.Fresh = x.demand()
 	next.Largest = x.largest()
-	if rec != nil && x.Algorithm == limit.FixedWindow && r.Window == x.Window && rec.NextWindow != x.Window {
-		// A holder that came back in the middle of a window keeps to its share for a term: others
-		// are still to come back, and have spent of theirs.
-		switch {
-		case rec.Window != x.Window || r.Alone && 8*(x.spent*limit.Micro-rec.Lent) > rec.Lent:
-			next.OnShare = x.t + LongTerm
-		case rec.OnShare > x.t:
-			next.OnShare = rec.OnShare
-		}
-	}
 	if r.Final {
 		next.Lease.Demand = 0
 		next.Expires = x.t
+		x.farewell(g)
 	} else {
 		x.grant(g)
-	}
-	if next.OnShare > 0 {
-		next.Fresh = false
 	}
 }
 
@@ -229,17 +222,18 @@ func (s *State) anchor(now int64, r *Renewal) {
 	s.Level, s.Burst = burst, burst
 }
 
-// clock returns the bucket's time for the store's, the offset to keep, and by how much the time is ahead of the
-// holder's own clock. A small step back stands still until the clock has caught up; a larger one, or a leap
-// ahead while anything is leased, moves the offset instead, and refills what the holder's clock says.
+// clock returns the bucket's time for the store's, the offset to keep, and how far the time is ahead of the
+// holder's clock. After a small step back, time stands still until the clock has caught up. After a larger one,
+// or a leap ahead while anything is leased, the offset moves instead. Then the bucket refills by the holder's
+// clock.
 func (s *State) clock(now int64, r *Renewal, rec *Record) (t, offset, ahead int64) {
 	t = now + s.Offset
 	most := int64(math.MaxInt64)
-	if s.Out.Stock >= limit.Micro || s.Out.Pile+s.Out.Trickle > 0 { // less than a token is but a sign of a lease (grant)
-		most = max(s.Last+max(MaxStep, LongTerm+r.Spec.hold()+2*SlotLen), s.Ring.last()*SlotLen)
+	if s.Out.Stock >= limit.Micro || s.Out.Pile+s.Out.Trickle > 0 { // less than a token only marks a lease (grant)
+		most = max(s.Last+max(MaxStep, LongTerm+r.Spec.hold()+2*SlotLen), s.Ring.lastLease()*SlotLen)
 	}
-	// The holder's own clock knows better how long ago its last step was. That its messages take their time makes
-	// the two differ; what they differ by in all is bounded, so that a clock that leaps again and again gains no more.
+	// The holder's own clock knows better how long ago its last step was. The two differ, since messages take
+	// time. Their total difference is bounded, so a clock that leaps again and again gains no more.
 	proven, known := int64(0), rec != nil && !rec.gone(s.Last) && r.Elapsed > 0
 	if known {
 		proven = rec.Start + r.Elapsed - rec.Ahead
@@ -267,26 +261,28 @@ func (s *State) clock(now int64, r *Renewal, rec *Record) (t, offset, ahead int6
 	return t, offset, ahead
 }
 
-// begun is when the bucket began, or became of its algorithm: what was leased before is a pile in the ring.
+// begun is when the bucket began, or took its algorithm. Leases from before are piles in the ring.
 func (s *State) begun() int64 {
 	if s.Algorithm == limit.SlidingWindow {
-		return s.Since // of these the edge moves, and of all others this does
+		return s.Since // a sliding window's Edge moves; the others' Since does
 	}
 	return s.Edge
 }
 
-// resize follows a limit that changed: what was used stays used. A window that shrinks below what was used is
-// overdrawn until it turns, which is not borrowed of the next, and slots until enough are free. A bucket is empty, and owes nothing: what it should owe is
-// Forgiven, and taken back when it grows again. So a limit that shrinks for a while, or that servers which know different versions of
-// it make larger and smaller by turns, gives no more than the larger one would have given all the time.
+// resize follows a limit that changed: what was used stays used. A window that shrinks below its use is
+// overdrawn until it turns, which does not count as borrowed from the next. Slots are overdrawn until enough
+// are free. A bucket is empty and owes nothing: its debt is Forgiven, and taken back when it grows again. So a
+// limit that shrinks for a while gives no more than the larger one would have given all the time. The same
+// holds while servers with different versions make it larger and smaller by turns.
 func (x *step) resize() {
 	if x.burst == x.Burst {
 		return
 	}
 	by := x.burst - x.Burst
 	if x.r.Spec.Prorate && x.r.Spec.Windowed() && x.WindowEnd > x.now {
-		// The old limit holds for the part of the window that is over. Where that becomes shorter or longer too it is the part of the
-		// shorter one, either way: so servers that go by different versions for a while give nothing twice.
+		// The old limit holds for the part of the window that is over. If the window's length changes too, it
+		// is the shorter window's part, in either direction. So servers with different versions give nothing
+		// twice.
 		end := x.WindowEnd
 		if start, to := x.present(); start <= x.Window && to > x.now {
 			end = min(end, to)
@@ -294,7 +290,7 @@ func (x *step) resize() {
 		by = whole(mulDiv(by, min(end-x.now, end-x.Window), end-x.Window))
 	}
 	x.Burst = x.burst
-	// What is lent is part of what was not used: what comes back of it is not on top.
+	// What is lent is part of what was not used: what comes back of it adds nothing.
 	before, unused := x.Level, x.Level+x.Out.Stock
 	x.Level += by
 	back := min(x.Forgiven, max(by, 0))
@@ -312,7 +308,7 @@ func (x *step) resize() {
 	}
 }
 
-// unborrowed keeps what a window was forgiven to what it is overdrawn by.
+// unborrowed limits Forgiven of a window to what the window is overdrawn by.
 func (x *step) unborrowed() {
 	if x.r.Spec.Windowed() {
 		x.Forgiven = min(x.Forgiven, max(-x.Level, 0))
@@ -327,30 +323,34 @@ func (x *step) forgive(least int64) {
 	}
 }
 
-// owe keeps what a bucket that shrank is in debt with to what one of its size may be. What was lent before may be more.
+// owe limits the debt of a bucket that shrank to what one of its size may have. Debt from earlier lending may
+// be more.
 func (x *step) owe() {
 	if x.r.Spec.Refills() {
 		x.forgive(-x.burst - x.r.Spec.Borrow*limit.Micro)
 	}
 }
 
-// demand estimates the holder's demand, and tells whether it is a guess.
+// demand estimates the holder's demand, and reports whether it is a guess.
 func (x *step) demand() (d int64, fresh bool) {
-	// What waits is decided by the next renewal, and counted then, unless it is more than that; what is reserved, when it is spent.
+	// Waiting requests are decided and counted by the next renewal, unless they are more than the rest.
+	// Reserved units are counted when they are spent.
 	rec, asked := x.rec, max(x.spent+x.denied, x.r.Waiting-x.r.Reserved)
-	if rec == nil && x.r.ExpiresIn > 0 && x.r.Trickle > 0 {
+	switch {
+	case rec == nil && x.r.onFallback():
+		return max(min(mulDiv(asked, 1e9, x.r.Elapsed), mostDemand), 1), false
+	case rec == nil && x.r.ExpiresIn > 0 && x.r.Trickle > 0:
 		return max(min(x.r.Trickle/1_000, mostDemand), 1), false // the store forgot: a trickle is about the demand
-	}
-	if rec == nil || rec.Lease.Demand == 0 {
+	case rec == nil || rec.Lease.Demand == 0:
 		return min(mulDiv(max(x.r.Waiting, 1), 1e9, guessPer), mostDemand), true
 	}
 	elapsed := max(x.t-rec.Start, 1_000)
 	if own := x.r.Elapsed; own >= elapsed+leap && rec.Began == x.r.Began && rec.Admitted == x.r.Told {
-		elapsed = own // of an outage the bucket's clock may have gone on for a part only
+		elapsed = own // the bucket's clock may have gone on for only a part of an outage
 	}
 	old := rec.Lease.Demand
-	steady := x.grows() && x.within(asked, elapsed)
-	if asked == 0 && elapsed >= FirstTerm/2 && !steady {
+	steady := x.within(asked, elapsed) && x.grows()
+	if asked == 0 && (elapsed >= FirstTerm/2 && !steady || mulDiv(old, elapsed, 1e9) >= sample) {
 		return 1, false // it stopped: what it had is for others at once
 	}
 	seen := mulDiv(asked, 1e9, elapsed)
@@ -362,15 +362,18 @@ func (x *step) demand() (d int64, fresh bool) {
 		if rec.Grant.TTL > 2*ShortTerm {
 			asked = max(asked-1, 0) // it began with a request: that one tells nothing
 		}
-		seen = mulDiv(asked, 1e9, max(elapsed, guessPer)) // nor do some within a millisecond tell of thousands a second
+		seen = mulDiv(asked, 1e9, max(elapsed, guessPer)) // a few within a millisecond do not make thousands a second
 	}
 	seen = min(seen, mostDemand)
 	if rec.Fresh {
 		return max(seen, 1), false
 	}
 	over := int64(smoothing)
+	if !x.steady {
+		over = mulDiv(smoothing, x.prompt(), FirstTerm/2)
+	}
 	if steady && old >= faint {
-		over = max(over, min(mulDiv(sample, 1e9, old), LongTerm)) // what noise may be moves it less
+		over = max(over, min(mulDiv(sample, 1e9, old), LongTerm)) // likely noise moves it less
 	}
 	return max(old+mulDiv(seen-old, elapsed, elapsed+over), 1), false
 }
@@ -385,17 +388,21 @@ func (x *step) hang(term, hold int64) {
 		next.Slot = (next.Slot/grain + 1) * grain
 	}
 	x.Out.Add(next.Lease)
-	x.Ring.Add(next.Slot, next.Lease)
+	lent, fallback := next.Lease.apart()
+	x.Ring.Add(next.Slot, lent)
+	if fallback.Fallback > 0 {
+		x.Ring.Add(next.FallbackSlot(), fallback)
+	}
 }
 
-// untilFull is how long the bucket has to be kept: until it is full, its window is over, and the next
-// too where that is owed or leased already, and no lease can be live.
+// untilFull is how long the bucket has to be kept: until it is full, its window is over, and no lease can be
+// live. If the next window is owed or leased already, that must be over too.
 func (x *step) untilFull() int64 {
 	keep := max(MaxStep, LongTerm+x.r.Spec.hold()+2*SlotLen, x.Locked-x.t, x.Ring.last()*SlotLen+2*SlotLen-x.t)
 	switch x.Algorithm {
 	case limit.FixedWindow:
 		if x.Out.Next > 0 || x.r.Spec.Borrow > 0 && x.Level+x.Forgiven < 0 {
-			// The next window begins with less: forgotten at the edge, it would be whole.
+			// The next window begins with less. A bucket forgotten at the edge would begin it whole.
 			keep = max(keep, x.r.Spec.NextWindowEnd-x.now, 2*x.WindowEnd-x.Window-x.now)
 		}
 		return max(keep, x.WindowEnd-x.now)

@@ -9,15 +9,15 @@ import (
 	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
-// Holders have so much at once, where there is plenty of a large burst, that few of their requests refill from a trickle, strained ones more; and
-// no more than a quarter of what is there lies with all of them.
+// While there is plenty of a large burst, holders have so much at once that few requests refill from a trickle.
+// Strained holders have more. At most a quarter of the level lies with all of them.
 func TestStockWhereThereIsPlenty(t *testing.T) {
 	const second, holders = 1_000_000, 20
 	for _, c := range []struct {
 		burst, strain, first, then int64
 	}{
-		{120_000, 1, 3, 149}, // half a minute's use
-		{12_000, 1, 3, 32},   // of twelve seconds of the rate less
+		{120_000, 1, 235, 149}, // an eighth of a 64th of the burst; half a minute's use
+		{12_000, 1, 24, 32},    // of twelve seconds of the rate less
 		{120_000, lease.MaxStrain, 128, 256},
 		{12_000, lease.MaxStrain, 46, 108}, // a 256th of what is there; a quarter of its share of what the others left
 	} {
@@ -53,8 +53,8 @@ func TestStockWhereThereIsPlenty(t *testing.T) {
 	}
 }
 
-// Of a bucket beyond its rate, an eighth full, a heavily strained holder lives on its share for three quarters of its term. Less strained ones ask, and so do
-// those of large requests, which have no share to live on.
+// In an overloaded bucket, an eighth full, a heavily strained holder lives on its share for three quarters of
+// its term. Less strained ones ask. So do holders of large requests, which have no share to live on.
 func TestStrainedHoldersLiveOnTheirShare(t *testing.T) {
 	const second, holders, rounds = 1_000_000, 100, 4
 	for _, c := range []struct {
@@ -103,8 +103,8 @@ func TestStrainedHoldersLiveOnTheirShare(t *testing.T) {
 	}
 }
 
-// Of a nearly dry bucket far beyond its rate, a heavily strained holder with a trickle that is worth it lives on that for half of its term. A less strained
-// one asks for what the trickles leave, and denies for two seconds at most.
+// In a nearly dry, overloaded bucket, a heavily strained holder with a worthwhile trickle lives on it for half
+// its term. A less strained one asks for what the trickles leave, and denies for two seconds at most.
 func TestStrainedHoldersLiveOnTheirTrickle(t *testing.T) {
 	const second, holders, rounds = 1_000_000, 20, 10
 	for _, strain := range []int64{lease.MaxStrain, 4} {

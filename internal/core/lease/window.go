@@ -2,9 +2,13 @@ package lease
 
 import "github.com/f4ee788f/quota/internal/core/limit"
 
-// nextLead is how long before its edge a fixed window grants of the next one, at most a
-// quarter of the window; a lease that ends with the window is renewed about then.
+// nextLead is how long before its edge a fixed window's leases reach over it, at most a quarter of the window.
 const nextLead = 2_000_000
+
+// Each lease has a part of the next window. The holder goes over to it by itself when the window turns, whether or not a
+// server answers. The store takes the parts of all leases that it keeps out of the new window when it begins. The holder
+// renews soon after that, and has what it needs then. Out of contact for longer, a holder goes on with the same part of
+// each further window, unless the limit is strict.
 
 // turn begins a new window when the store's clock has come to it.
 func (x *step) turn() {
@@ -19,27 +23,99 @@ func (x *step) turn() {
 		return
 	case start <= x.Window:
 		if end > x.Window { // else a clock is behind that says so
-			x.WindowEnd = end // windows became longer or shorter, or begin at other times: this one goes on until the next begins
+			x.WindowEnd = end // windows changed length or start: this one goes on until the next begins
 		}
 		return
 	}
-	// What was borrowed of the old window is taken out of the new one, and so is
-	// what was granted of the new one already.
+	// What was borrowed in the old window is taken out of the new one. So is what was granted of the new one
+	// already.
 	borrowed := min(x.Level+x.Forgiven, 0)
 	if p.Borrow == 0 {
 		borrowed = 0
 	}
-	if x.WindowEnd != start {
-		x.dropNext() // of a window that nobody saw
-	}
-	x.Level = x.burst + max(borrowed, -p.Borrow*limit.Micro) - x.Out.Next - x.Out.Pile
 	x.Window, x.WindowEnd = start, end
+	silent := x.turnLeases()
+	x.Level = x.burst + max(borrowed, -p.Borrow*limit.Micro) - x.Out.Stock - x.Out.Pile
 	x.Withheld, x.Forgiven = 0, 0
 	x.Unsure, x.Moved, x.Lapsed, x.Spent, x.Returned = 0, x.now, false, 0, 0
-	x.Out = x.Out.turned()
-	for i := range x.Ring {
-		x.Ring[i].Sums = x.Ring[i].turned()
+	if silent > 0 && p.EpsilonPPM > 0 {
+		x.withhold(max(x.Level-silent, 0))
+		x.Suspect = max(x.Suspect, x.t+LongTerm)
 	}
+}
+
+// turnLeases leaves leases their parts of the window that begins. It returns the parts of those that ended before, and
+// that no step has dropped since. A holder in contact would have renewed: it may be out of contact, with its part.
+func (x *step) turnLeases() (silent int64) {
+	x.Out = Sums{}
+	for i := range x.Ring {
+		slot := &x.Ring[i]
+		if slot.At*SlotLen <= x.begin() {
+			silent += slot.Next
+			slot.Next = 0
+		}
+		slot.Sums = slot.turned()
+		x.Out.Add(slot.Sums)
+	}
+	return silent
+}
+
+// begin is when the window began, by the bucket's clock.
+func (x *step) begin() int64 { return x.t - (x.now - x.Window) }
+
+// had is the most that the holder had of the window after that of its record, when it sent its renewal. It is what the
+// record's grant says if it has heard of that.
+func (x *step) had() int64 {
+	if x.rec.Grant.Number == x.r.Heard {
+		return x.rec.Grant.Next * limit.Micro
+	}
+	return x.rec.Lease.Next
+}
+
+// notYet is putBack for a holder that is in a window that is over. It may go over to its part of the present one before
+// the answer is there.
+func (x *step) notYet(spent int64) {
+	rec, part := x.rec, x.rec.Lease.Next
+	if x.r.Window == 0 {
+		return // it never heard of any
+	}
+	if rec.Window == x.Window {
+		part = max(rec.Lent-spent, 0) // it has not heard of that
+	}
+	if rec.Slot*SlotLen > x.begin() && !x.anew() {
+		x.Level += part // else it is not out of the level
+	}
+	if rec.Slot*SlotLen > x.t {
+		x.keeps = part
+	}
+}
+
+// putPartBack is putBack for a holder that went over to its part of the window by itself.
+func (x *step) putPartBack(spent, held int64) {
+	rec, part := x.rec, x.rec.Lease.Next
+	kept := rec.Slot*SlotLen > x.begin() // so its part is out of the level
+	have := part
+	if !kept {
+		have = min(part, x.Withheld)
+	}
+	part = x.had()
+	used := part - min(held, part)
+	before := max((x.Window-rec.Window)/(x.WindowEnd-x.Window)-1, 0) // windows that it spent a part of each
+	over := max(spent-rec.Lent-before*part-used, 0)                  // this was not its own
+	switch {
+	case x.anew():
+		over = 0
+	case rec.Slot*SlotLen <= x.t && rec.Start < x.Returned:
+		have, used = 0, 0 // what lapsed was granted again, as the ledger says
+	default:
+		used = min(used, spent) // it may hold less because the limit shrank
+	}
+	if !kept {
+		x.Withheld -= have
+	}
+	x.keeps = min(held, have)
+	x.Level = max(x.Level+have-used-over, x.floor())
+	x.clip(x.t)
 }
 
 // present is the window that the store's clock is in, by the limit.
@@ -51,30 +127,18 @@ func (x *step) present() (start, end int64) {
 	return p.WindowStart, p.WindowEnd
 }
 
-// dropNext forgets what was granted of a window that is over by now.
-func (x *step) dropNext() {
-	x.Out.Next = 0
-	for i := range x.Ring {
-		x.Ring[i].Next = 0
-	}
-}
-
-// lead reports whether the window's edge is so near that a lease may reach across it.
-func (x *step) lead() bool {
-	left := x.WindowEnd - x.now
-	return x.Algorithm == limit.FixedWindow && left > 0 && left <= min(nextLead, (x.WindowEnd-x.Window)/4) &&
-		x.r.Spec.Lockout == 0
-}
-
-// grantNext gives the holder its part of the window to come: half its share, for what
-// it may use in the first seconds, so that no request waits when the window turns.
+// grantNext gives the holder its part of the next window: its share, as far as others have not had theirs. The part of
+// its last lease stays out as well until it has heard of this one.
 func (x *step) grantNext(mine, all int64) int64 {
-	next := mulDiv(max(x.burst-x.Out.Next, 0), mine, all) / 2
-	next = whole(min(next, mine*10_000))
-	if next < fewest*limit.Micro {
-		return 0
+	next, had := whole(min(mulDiv(x.burst, mine, all), x.burst-x.Out.Next)), int64(0)
+	if rec := x.rec; rec != nil && rec.NextWindow == x.WindowEnd && rec.Slot*SlotLen > x.t {
+		had = x.had()
 	}
-	x.next.NextWindow = x.WindowEnd
-	x.next.Lease.Next = next
+	if next < fewest*limit.Micro {
+		next = 0
+	}
+	if x.next.Lease.Next = max(next, had); x.next.Lease.Next > 0 {
+		x.next.NextWindow = x.WindowEnd
+	}
 	return next / limit.Micro
 }

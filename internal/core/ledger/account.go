@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// AccountID names what an epoch was granted of one limit.
+// AccountID names the account of an epoch's grants of one limit.
 type AccountID struct {
 	Epoch Epoch
 	Limit string
@@ -16,16 +16,16 @@ func (a AccountID) Compare(b AccountID) int {
 	return cmp.Or(a.Epoch.compare(b.Epoch), strings.Compare(a.Limit, b.Limit))
 }
 
-// Recorded is what servers noted of the renewals that they answered, in units. What a
-// server had noted and not written when it died is missing.
+// Recorded is what servers noted of the renewals that they answered, in units. It lacks what a server had noted
+// and not written when it died.
 type Recorded struct {
 	Granted  int64 // at once, for the next window, and by trickles over their whole term
-	Unrun    int64 // of trickles: what a renewal before the term's end kept from running
+	Unrun    int64 // of trickles: what an early renewal kept from running
 	Returned int64
 	Spent    int64 // as renewals told
 }
 
-// Add adds o, as far as MaxSum: what is returned and spent is what an agent tells.
+// Add adds o, up to MaxSum: agents tell Returned and Spent, so neither has a bound of its own.
 func (r *Recorded) Add(o Recorded) {
 	r.Granted = addUp(r.Granted, o.Granted)
 	r.Unrun = addUp(r.Unrun, o.Unrun)
@@ -33,7 +33,7 @@ func (r *Recorded) Add(o Recorded) {
 	r.Spent = addUp(r.Spent, o.Spent)
 }
 
-// Said is the same from the agent's side, as it said last, in units of its whole epoch.
+// Said is the agent's side of the account, as it said last, in units of its whole epoch.
 type Said struct {
 	Number   int64 // of its accounts; the highest is the last
 	Granted  int64 // by answers that arrived
@@ -46,8 +46,8 @@ type Said struct {
 	Booked   int64 // put into rows for the ledger, those of limits without a rate included
 }
 
-// Expired is what was granted and neither spent, given back nor is held: leases that
-// ended, windows that turned, trickles that nobody drew. Below zero it does not add up.
+// Expired is what was granted, but not spent, given back or held: leases that ended, windows that turned,
+// trickles that nobody drew. If it is below zero, the account does not add up.
 func (s *Said) Expired() int64 {
 	return s.Granted - s.Unrun + s.Beyond - s.Spent - s.Returned - s.Held
 }
@@ -59,14 +59,15 @@ type Reconciled struct {
 	Recorded Recorded
 	Said     *Said // nil where the agent said nothing
 	Settled  int64 // units in reports, folded or not, those in quarantine included
-	// Overdrawn is units of these that are in quarantine for being above what was granted, neither released nor discarded.
+	// Overdrawn is units of Settled that are in quarantine for exceeding the grants, neither released nor
+	// discarded.
 	Overdrawn int64
 }
 
-// Names of what does not agree between the two sides. Each has one cause; those of an
-// epoch that is open may be gone a moment later.
+// Names of differences between the two sides. Each has one cause. Those of an open epoch may be gone a moment
+// later.
 const (
-	InFlight   = "in flight"                         // the epoch is open, and one side's account is older than the other's
+	InFlight   = "in flight"                         // epoch is open; one side's account is older
 	LostReply  = "lost reply"                        // granted by an answer that did not arrive, or told again after one
 	RecordLost = "server restarted before recording" // or ended, or could not write what it had noted
 	AgentGone  = "agent gone"                        // the agent's last account came before its end
@@ -76,7 +77,7 @@ const (
 	Missing    = "missing"                           // booked and never settled, although the epoch was closed
 	BroughtIn  = "brought in"                        // settled after the agent's last account
 	Unbalanced = "does not add up"                   // the agent says that it spent, returned and holds more than it had
-	Overdrawn  = "settled above granted"             // in quarantine: its agent was granted less, as far as servers recorded
+	Overdrawn  = "settled above granted"             // in quarantine: above the agent's recorded grants
 )
 
 // DifferenceNames are all of them.
@@ -89,7 +90,7 @@ type Difference struct {
 	Units int64
 }
 
-// Fault reports whether the difference has no cause that is in order.
+// Fault reports whether the difference has no legitimate cause.
 func (d *Difference) Fault() bool {
 	return d.Name == Missing || d.Name == Unbalanced || d.Name == Overdrawn
 }
@@ -102,8 +103,8 @@ func (r *Reconciled) Differences() []Difference {
 	}
 	open := r.State == "" || r.State == StateOpen
 	gone := r.State == StateLost || r.State == StateFenced || r.State == StateGone || r.Said == nil
-	// An agent's last account is written before its last report is acknowledged. Where more is settled, the agent was
-	// killed after the one that there is, and its journal's recovery brought the rest and closed the epoch.
+	// An agent's last account is written before its last report is acknowledged. If more is settled, the agent
+	// was killed after the last account. Its journal's recovery brought the rest and closed the epoch.
 	recovered := r.State == StateClosed && r.Settled > said.Booked
 	var found []Difference
 	note := func(of string, units int64, name string) {
@@ -111,7 +112,7 @@ func (r *Reconciled) Differences() []Difference {
 			found = append(found, Difference{name, of, units})
 		}
 	}
-	// between names what one side has more (above zero) or less than the other.
+	// between names a surplus (above zero) or a lack of one side.
 	between := func(of string, units int64, more, less string) {
 		switch {
 		case open:
@@ -130,7 +131,8 @@ func (r *Reconciled) Differences() []Difference {
 	between("returned", r.Recorded.Returned-said.Returned, LostReply, RecordLost)
 	between("spent", r.Recorded.Spent-said.Told, LostReply, RecordLost)
 	if r.Said == nil {
-		note("spent", max(r.Recorded.Spent-max(r.Recorded.Granted-r.Recorded.Unrun-r.Recorded.Returned, 0), 0), Beyond) // as far as servers know
+		// By servers' records.
+		note("spent", max(r.Recorded.Spent-max(r.Recorded.Granted-r.Recorded.Unrun-r.Recorded.Returned, 0), 0), Beyond)
 		return found
 	}
 	if !open {
@@ -170,7 +172,7 @@ type Account struct {
 	ID       AccountID
 	Recorded Recorded // since the last time
 	Said     *Said    // the last; nil where there is none
-	// Claimed is set where only the agent says that there is such a limit: what it says is kept with
-	// what servers recorded of it, and makes no account by itself.
+	// Claimed is set if only the agent says that there is such a limit. Its word is kept beside what servers
+	// recorded of that limit, and makes no account by itself.
 	Claimed bool
 }

@@ -5,19 +5,18 @@ import (
 	"time"
 )
 
-// Books is what operators do with a ledger besides reading usage. An engine has one
-// beside its Store. Its methods are safe for concurrent use, and while servers settle
-// and fold. What changes something is written with its row of the audit log, in one
-// transaction; actor is who does it. Errors wrap ErrUnavailable where the engine
+// Books is what operators do with a ledger besides reading usage. An engine has one beside its Store. Its
+// methods are safe for concurrent use, and while servers settle and fold. Each change is written with its row
+// of the audit log, in one transaction; actor is who makes it. Errors wrap ErrUnavailable where the engine
 // cannot answer.
 type Books interface {
 	// Verify checks the whole ledger against itself, in one snapshot.
 	Verify(ctx context.Context, progress func(Progress)) (*Verified, error)
-	// VerifyRecords checks what is kept beside usage, in one snapshot: see the function of that name. It returns the first
-	// MaxFaults faults, and how many others there are.
+	// VerifyRecords checks what is kept beside usage, in one snapshot, as the function of that name does. It
+	// returns the first MaxFaults faults, and how many others there are.
 	VerifyRecords(ctx context.Context) ([]Fault, int64, error)
-	// Rebuild makes roll-ups again from entries, and returns how many were wrong. Each month
-	// of which some were is a row of the audit log.
+	// Rebuild makes roll-ups again from entries, and returns how many were wrong. Each month that had wrong
+	// ones is a row of the audit log.
 	Rebuild(ctx context.Context, actor string, progress func(Progress)) (int64, error)
 
 	// Quarantine pages through what is kept aside, oldest first.
@@ -28,9 +27,10 @@ type Books interface {
 	// are released by one correction, once; the others stay, each with its new reason.
 	// An id that is resolved already, or of a whole report, is ErrTaken or ErrCorrection.
 	Retry(ctx context.Context, actor, reason string, ids []int64) (Retried, error)
-	// Withheld is how much is in quarantine of tenants in parts of time, neither released nor
-	// discarded: of those that have any, by id. Parts of one tenant do not overlap. Rows that an earlier release kept have no tenant noted: they are told as
-	// the empty one's, for they may be anybody's. Whole reports and rows whose tenant is no text are nobody's.
+	// Withheld is how much of tenants' usage, in parts of time, is in quarantine, neither released nor
+	// discarded. It has the tenants that have any, by id. Parts of one tenant do not overlap. Rows that an
+	// earlier release kept have no tenant noted. They are told as the empty tenant's, for they may be
+	// anybody's. Whole reports and rows whose tenant is no text are nobody's.
 	Withheld(ctx context.Context, of []Part) ([]Withheld, error)
 	// Discard says that rows or whole reports will never be used, once.
 	Discard(ctx context.Context, actor, reason string, ids []int64) error
@@ -48,14 +48,14 @@ type Books interface {
 	// CorrectionOf is the one of a key; ErrNotFound without it.
 	CorrectionOf(ctx context.Context, key string) (KeptCorrection, error)
 
-	// Sealed reads what blocks hold of a tenant, in one snapshot: what statements are
-	// made of. ErrNotFound without the block.
+	// Sealed reads the entries of a tenant in blocks, in one snapshot, for statements. ErrNotFound without the
+	// block.
 	Sealed(ctx context.Context, q SealedQuery) (SealedSums, error)
 
-	// Breakdown reads what blocks hold, told apart as asked, and hands out row after row in
-	// the order of their times and names (by their counts with Top). It keeps none, and reads
-	// a chunk at a time: progress, where not nil, is told how many of them are done. An error of
-	// emit ends it. Errors wrap ErrQuery, or ErrNotFound without the block.
+	// Breakdown reads entries of blocks, told apart as asked. It hands out rows in the order of their times and
+	// names, or by their counts with Top. It keeps none, and reads a chunk at a time: progress, unless nil, is
+	// told how many chunks are done. An error of emit ends it. Errors wrap ErrQuery, or ErrNotFound without the
+	// block.
 	Breakdown(ctx context.Context, q BreakdownQuery, emit func(*BreakdownRow) error, progress func(Progress)) (BreakdownInfo, error)
 
 	// Newest is the newest block; zero where nothing was ever folded.
@@ -68,23 +68,25 @@ type Books interface {
 	Changed(ctx context.Context, since, height int64, after string, n int) ([]ChangedTenant, error)
 	// Hourly adds up tenants' usage from roll-ups; errors wrap ErrQuery.
 	Hourly(ctx context.Context, q HourlyQuery) (HourlySums, error)
-	// Added is what blocks above since hold, up to a height, of all tenants, in their order; false
-	// where that is more than n sums, or where since is no block of this ledger.
+	// Added is what blocks above since add, up to a height, of all tenants, in their order. It is false if that
+	// is more than n sums, or if since is no block of this ledger.
 	Added(ctx context.Context, since KeptBlockInfo, height int64, n int) ([]AddedSum, bool, error)
 
-	// DeclareLost says that an epoch will report no more, so that it does not hold back
-	// completeness; its next report, if there is one after all, ends that. A fenced one takes
-	// no report either way: it is StateGone. An epoch that is lost or gone already stays as it
-	// is; one that is closed is ErrTaken.
+	// DeclareLost says that an epoch will report no more. So the epoch no longer holds back completeness. If a
+	// report comes after all, that ends it. A fenced epoch takes no report either way: it is StateGone. An
+	// epoch that is lost or gone already stays as it is; a closed one is ErrTaken.
 	DeclareLost(ctx context.Context, actor, reason string, e Epoch) (AgentState, error)
-	// LoseKeys declares lost the epochs whose key (Frontier.Key) was revoked at least a while ago, and returns how
-	// many it found. Such an epoch is open again with its next report, or hold, under another key. Found again, there are none.
+	// LoseKeys declares lost the epochs whose key (Frontier.Key) was revoked at least after ago, and returns
+	// how many it found. Such an epoch is open again with its next report, or hold, under another key. A second
+	// call finds none.
 	LoseKeys(ctx context.Context, actor string, after time.Duration) (int, error)
 
-	// Record writes what a server noted of accounts since the last time, and what agents
-	// said last. server is new with every start of one, number counts its records: the
-	// same one again adds nothing. Sums end at MaxSum. An error that is not ErrUnavailable is
-	// the accounts' own: they would be refused again.
+	// Losses are the lost epochs that were heard of at or after a time, at most n of them told.
+	Losses(ctx context.Context, since time.Time, n int) (Losses, error)
+
+	// Record writes what a server noted of accounts since the last time, and what agents said last. server is
+	// new with every start of one. number counts its records: the same one again adds nothing. Sums end at
+	// MaxSum. An error other than ErrUnavailable is the accounts' own: they would be refused again.
 	Record(ctx context.Context, server string, number int64, accounts []Account) error
 	// Backlog is what waits to be folded, and what is in quarantine.
 	Backlog(ctx context.Context) (Backlog, error)
@@ -115,7 +117,7 @@ type QuarantineQuery struct {
 	All   bool   // also what is resolved
 }
 
-// MaxKeptPage is how many bytes of bodies and reasons a page of what is in quarantine has when it ends before N.
+// MaxKeptPage is the size in bytes of bodies and reasons at which a page of quarantine ends before N.
 const MaxKeptPage = 1 << 20
 
 // More reports whether there may be more than that page, of at most n.

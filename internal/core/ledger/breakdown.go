@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Every is how long the times are that a breakdown tells apart.
+// Every is the length of the times that a breakdown tells apart.
 type Every uint8
 
 const (
@@ -38,14 +38,12 @@ const (
 	MaxTop        = 1_000 // rows that are chosen by their counts
 )
 
-// BreakdownQuery asks what the sealed entries up to a block add up to. They never
-// change, so that all pages of an answer, and the same question asked again at the
-// same height, agree, whatever is settled meanwhile: that is in higher blocks, which
-// Since asks for.
+// BreakdownQuery asks what the sealed entries up to a block add up to. They never change. So all pages of an
+// answer agree, and so does the same question at the same height, whatever is settled meanwhile. Later usage is
+// in higher blocks; Since asks for those.
 //
-// Where usage is not told apart by limit, Admitted and Overage are what the meters
-// counted, so that a request under three limits is not three; Denied is of all
-// limits. What a limit on trial would have denied is in no breakdown, nor are rows
+// Without DimLimit, Admitted and Overage are what the meters counted, so a request under three limits counts
+// once. Denied is over all limits. What a limit on trial would have denied is in no breakdown, nor are rows
 // that come to nothing.
 type BreakdownQuery struct {
 	Height int64 // 0 for the newest block
@@ -64,11 +62,10 @@ type BreakdownQuery struct {
 	Attribute string  // name=value
 	Except    []int64 // versions left out: those that were only tried beside another
 
-	// Peak asks for the busiest slot of each row as well. It is worked out from
-	// entries, not from roll-ups.
+	// Peak asks for the busiest slot of each row as well. It is read from entries, not from roll-ups.
 	Peak bool
-	// Top asks for that many rows with the most of TopBy (admitted, overage or denied)
-	// instead of all in their order, where Every is EveryRange; 0 for all.
+	// Top asks for that many rows with the most of TopBy (admitted, overage or denied), instead of all in their
+	// order. It needs EveryRange; 0 for all.
 	Top   int
 	TopBy string
 
@@ -91,10 +88,9 @@ type BreakdownMark struct {
 	Names  []string `json:"n"`
 }
 
-// MaxMark bounds the bytes of a mark of a row that there is. Its names are a row's, and
-// parts of its attributes, of which no two share a byte; in JSON a byte of either takes two
-// at most, or six where it is AttributeSep, which only the whole of the attributes holds.
-// What is around them is numbers and quotes.
+// MaxMark bounds the bytes of the mark of a real row. Its names are a row's, and parts of its attributes, no
+// two of which share a byte. In JSON a byte of either takes at most two, and AttributeSep takes six. Only the
+// whole of the attributes holds AttributeSep. The rest of a mark is numbers and quotes.
 const MaxMark = (markText*8 + 5) / 6
 
 const (
@@ -126,15 +122,16 @@ func ParseBreakdownMark(s string) (*BreakdownMark, error) {
 	return m, nil
 }
 
-// BreakdownInfo is what a breakdown is of, and how far it can be trusted.
+// BreakdownInfo says which block and range a breakdown covers, and how far it can be trusted.
 type BreakdownInfo struct {
 	Block    KeptBlockInfo // zero where nothing was ever folded
 	From, To int64         // the range, within all usage that there is, Unix seconds
 	Slot     time.Duration
-	// Complete says through when all usage asked for is in blocks up to this one, and
-	// Lagging which agents hold it back. They are of the newest block only.
+	// Complete says through when all usage asked for is in blocks up to this one, but for that of Lost. Lagging
+	// says which agents hold it back. Only an answer of the newest block has them.
 	Complete time.Time
 	Lagging  []string
+	Lost     Losses
 }
 
 // Chunk is a part of a breakdown that is read at a time: rows come in the order of chunks.
@@ -143,7 +140,7 @@ type Chunk struct {
 	Bins     []Bin // the days or months that it is of; none of slots, hours and the range
 }
 
-// Bin is a day or month of a chunk: slots from From on, up to the next one's, are its.
+// Bin is a day or month of a chunk. It has the slots from From to the next one's.
 type Bin struct {
 	Start int64 // BreakdownRow.Start of its rows
 	From  int64
@@ -198,7 +195,8 @@ func (q *BreakdownQuery) Check() error {
 	return nil
 }
 
-// attributeName holds for names that a policy may give: they are written into queries.
+// attributeName holds for names that a policy may give. They are written into queries, so nothing else may
+// pass.
 func attributeName(name string) bool {
 	for i := range len(name) {
 		c := name[i]
@@ -227,9 +225,9 @@ func (q *BreakdownQuery) Range(first, last int64) (from, to int64) {
 	return from, max(from, to)
 }
 
-// chunkOfSlots is how much of slots and hours is read at a time, and periodsOfTenant and
-// periodsOfSubtree how many days or months (of slots and hours: such chunks), where few keys
-// are asked for: a query for each of them costs more than what it reads.
+// chunkOfSlots is how many seconds of slots or hours are read at a time. periodsOfTenant and periodsOfSubtree
+// are how many days, months or such chunks are read at a time, where few keys are asked for. A query for each
+// of them would cost more than its reading.
 const (
 	chunkOfSlots     = 86_400
 	periodsOfTenant  = 366
@@ -247,8 +245,8 @@ func (q *BreakdownQuery) atOnce() int {
 	return periodsOfTenant
 }
 
-// Chunks divides a range into what is read at a time: days or months, or days of slots or
-// hours; of all tenants one each. Those before the mark are left out. Errors wrap ErrQuery.
+// Chunks divides a range into parts that are read at a time: days or months, or days of slots or hours. Of all
+// tenants each has one. Those before the mark are left out. Errors wrap ErrQuery.
 func (q *BreakdownQuery) Chunks(from, to int64) (all []Chunk, err error) {
 	zone := q.Zone
 	if zone == nil {
@@ -262,8 +260,8 @@ func (q *BreakdownQuery) Chunks(from, to int64) (all []Chunk, err error) {
 		case EverySlot, EveryHour:
 			next = at - mod(at, chunkOfSlots) + chunkOfSlots
 		case EveryDay, EveryMonth:
-			// What the query cuts off of a period is not in its start; where usage begins
-			// within it does not matter.
+			// A period's start leaves out what the query cuts off. It does not matter where usage begins within
+			// the period.
 			start, end := calendarSpan(at, zone, q.Every == EveryMonth)
 			if !q.From.IsZero() {
 				start = max(start, ceilSecond(q.From))

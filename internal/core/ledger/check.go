@@ -38,7 +38,7 @@ func NewReport(agent string, epoch, seq, before int64, rows []Row, through int64
 	return r
 }
 
-// Sum returns the SHA-256 over all fields but the digest, in a fixed encoding.
+// Sum returns the SHA-256 over all fields up to Closed but the digest, in a fixed encoding.
 func (r *Report) Sum() [32]byte {
 	head := make([]byte, 0, 64+len(r.Agent))
 	head = append(head, "quota.report.1\n"...)

@@ -20,7 +20,7 @@ const (
 	maxSlot = 253_402_300_799
 )
 
-// The first byte of a payload: rows without plans are encoded as they were before rows had any, so that old digests hold.
+// The first byte of a payload. Rows without plans keep the encoding from before plans, so old digests hold.
 const (
 	codecVersion = 1
 	codecPlans   = 2 // some row has a plan
@@ -58,11 +58,17 @@ func (r Row) Key() Row {
 // so that its digest identifies it. No rows encode as nil. The bounds are the
 // decoder's to enforce; a caller with more than MaxRows uses Split first.
 //
-//	version byte, number of strings, strings (length, bytes) strictly ascending,
-//	number of rows, rows strictly ascending: slot (less the row's before), indexes
-//	of tenant, limit and meter, version, indexes of attributes and plan, admitted, overage, denied
+// The encoding is, in this order:
 //
-// Where no row has a plan, no index of one is written, and the version byte says so. All numbers are unsigned varints of minimal length.
+//	version byte
+//	number of strings; strings (length, bytes), strictly ascending
+//	number of rows; rows, strictly ascending
+//
+//	row: slot (less the row's before); indexes of tenant, limit and meter; version;
+//	indexes of attributes and plan; admitted, overage, denied
+//
+// If no row has a plan, no plan index is written, and the version byte says so. All numbers are unsigned
+// varints of minimal length.
 func EncodeRows(rows []Row) []byte {
 	if len(rows) == 0 {
 		return nil
@@ -74,7 +80,7 @@ func EncodeRows(rows []Row) []byte {
 	} else {
 		columns-- // the last is the plan
 	}
-	// A string that is the row's before is looked at once: rows are in order, so that most are.
+	// Rows are in order, so most strings equal the row's before, and are looked at once.
 	found := make([]use, 0, 2*len(rows)+columns) // of most rows the tenant and the attributes are their own
 	size := 0
 	for column := range columns {
@@ -169,9 +175,9 @@ func MergeRows(rows []Row) []Row {
 	return merged
 }
 
-// Split cuts rows into parts that each encode within the bounds of one report; a row
-// of more units than one may hold comes in several. A single row whose names are
-// beyond them is a part of its own, for the receiver to refuse.
+// Split cuts rows into parts that each encode within the bounds of one report. A row with more units than a
+// report may hold comes in several. A single row whose names exceed the bounds is a part of its own, for the
+// receiver to refuse.
 func Split(rows []Row) [][]Row {
 	const rowMax = 10 * binary.MaxVarintLen64
 	rows = splitUnits(rows)
@@ -383,8 +389,8 @@ func (d *decoder) uvarint() uint64 {
 	return 0
 }
 
-// count reads how many items follow: at most max, and no more than there can be
-// when each takes at least size bytes, so that a lie allocates nothing.
+// count reads how many items follow. It is at most max, and no more than fit if each takes at least size bytes:
+// a false count allocates nothing.
 func (d *decoder) count(max, size int) int {
 	n := d.uvarint()
 	if n > uint64(max) || n > uint64(len(d.rest)/size) {

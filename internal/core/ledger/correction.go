@@ -11,11 +11,11 @@ import (
 )
 
 var (
-	// ErrCorrection means that a correction breaks a stated bound, or names what it may
-	// not; nothing was changed.
+	// ErrCorrection means that a correction breaks a stated bound, or names what it may not. Nothing was
+	// changed.
 	ErrCorrection = errors.New("ledger: bad correction")
-	// ErrTaken means that the key was used for another correction, or that what can be
-	// done once was done otherwise.
+	// ErrTaken means that the key was used for another correction, or that a one-time action was done
+	// differently.
 	ErrTaken = errors.New("ledger: done already")
 	// ErrNotFound means that the ledger has no such report, entry, correction or row.
 	ErrNotFound = errors.New("ledger: not found")
@@ -44,11 +44,13 @@ type EntryID struct {
 	N      int
 }
 
-// Correction is a fact that changes usage besides reports: entries of its own, which
-// name it, never merged with others. All its counts have one sign.
+// Correction is a fact that changes usage besides reports. Its entries are its own, name it, and are never
+// merged with others. All its counts have one sign.
 type Correction struct {
-	Number   int64
-	Key      string // chosen by the caller, so that sending it again does nothing; of a revert or a release, the ledger's own
+	Number int64
+	// Chosen by the caller, so that sending it again does nothing. The ledger chooses it for a revert or a
+	// release.
+	Key      string
 	Kind     string
 	Negative bool    // the rows are taken away
 	Payload  []byte  // rows in the canonical encoding
@@ -61,8 +63,8 @@ type Correction struct {
 	Digest   [32]byte
 }
 
-// NewCorrection makes a correction of rows, whose counts are as if they were added.
-// Errors wrap ErrCorrection. Number, actor and time are the ledger's to give.
+// NewCorrection makes a correction of rows; their counts are as if they were added. The ledger gives number,
+// actor and time. Errors wrap ErrCorrection.
 func NewCorrection(kind, key string, negative bool, rows []Row, reason string) (Correction, error) {
 	c := Correction{Kind: kind, Key: key, Negative: negative, Payload: EncodeRows(rows), Reason: reason}
 	bad := func(format string, args ...any) error {
@@ -105,7 +107,7 @@ func printable(s string) bool {
 	return true
 }
 
-// Same reports whether o says what c says, whoever said it, and when.
+// Same reports whether o and c say the same, apart from actor and time.
 func (c *Correction) Same(o *Correction) bool {
 	return c.Key == o.Key && c.Kind == o.Kind && c.Negative == o.Negative && bytes.Equal(c.Payload, o.Payload) &&
 		c.Reverts == o.Reverts && c.Entry == o.Entry && c.Reason == o.Reason
@@ -129,7 +131,7 @@ func (c *Correction) Sum() [32]byte {
 	return sha256.Sum256(b)
 }
 
-// Entries are the rows as the ledger adds them up: below zero where they are taken away.
+// Entries are the rows as the ledger adds them up: negative if they are taken away.
 func (c *Correction) Entries() ([]Row, error) {
 	rows, err := DecodeRows(c.Payload)
 	if err != nil {
@@ -144,15 +146,15 @@ func (c *Correction) Entries() ([]Row, error) {
 	return rows, nil
 }
 
-// What the keys of the ledger's own corrections begin with: the number of what is taken back, or the first of what is
-// released, comes behind it.
+// Prefixes of the keys of the ledger's own corrections. Behind one comes the number of the reverted correction,
+// or the id of the first released row.
 const (
 	revertKey  = "revert/"
 	releaseKey = "release/"
 )
 
-// CheckKey wants a key that is a caller's to choose: one that the ledger makes itself would keep what it is made for from
-// being done. Errors wrap ErrCorrection.
+// CheckKey refuses keys that the ledger makes itself. A caller that used one would keep its revert or release
+// from being done. Errors wrap ErrCorrection.
 func (c *Correction) CheckKey() error {
 	if strings.HasPrefix(c.Key, revertKey) || strings.HasPrefix(c.Key, releaseKey) {
 		return fmt.Errorf("%w: its key is %q; keys that begin with %s or %s are the ledger's own", ErrCorrection, c.Key, revertKey, releaseKey)
@@ -160,7 +162,8 @@ func (c *Correction) CheckKey() error {
 	return nil
 }
 
-// NewRelease makes the correction of rows out of quarantine, the first of which has that id. Errors wrap ErrCorrection.
+// NewRelease makes the correction of rows out of quarantine; first is the id of the first. Errors wrap
+// ErrCorrection.
 func NewRelease(first int64, rows []Row, reason string) (Correction, error) {
 	return NewCorrection(KindRelease, fmt.Sprint(releaseKey, first), false, rows, reason)
 }
@@ -177,19 +180,6 @@ func (c *Correction) Revert(reason string) (Correction, error) {
 	r, err := NewCorrection(KindRevert, fmt.Sprint(revertKey, c.Number), !c.Negative, rows, reason)
 	r.Reverts = c.Number
 	return r, err
-}
-
-// Judge says why a row may not become an entry, or nil: by its names, its slot and
-// whoever else is asked. It is what intake asks of an agent's rows.
-func (rules *Rules) Judge(agent string, row *Row) error {
-	err := row.checkNames()
-	if err == nil {
-		err = rules.Window.check(row.Slot, rules.Now, rules.Slot)
-	}
-	if err == nil && rules.Accept != nil {
-		err = rules.Accept(agent, *row)
-	}
-	return err
 }
 
 // Numbers are the corrections' numbers.

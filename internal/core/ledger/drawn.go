@@ -1,22 +1,22 @@
 package ledger
 
-// OverdrawnPrefix begins the reason of a row that is in quarantine because its agent settled more of a limit than it was
-// granted. It holds back its tenant's statement: it may be usage, of leases whose record is lost.
+// OverdrawnPrefix begins the reason of a quarantined row whose agent settled more of a limit than it was
+// granted. It holds back its tenant's statement: it may be usage of leases whose record is lost.
 const OverdrawnPrefix = "overdrawn: "
 
-// Drawn is what an agent was granted and has settled, by limit, under one run of leases: those of an epoch, and all that is settled
-// under it or under later ones until the next with leases. An agent whose epoch takes no more goes on under another, and its
-// leases stay those of the first.
+// Drawn is what an agent was granted and has settled, by limit, under one run of leases. The run is the leases
+// of one epoch, and all that is settled under it or later epochs, until the next epoch with leases. An agent
+// whose epoch takes no more reports goes on under another. Its leases stay those of the first.
 type Drawn struct {
-	Root    int64 // the epoch of the leases, or of debts that renewals told; the one asked for where none has any
+	Root    int64 // epoch of the leases, or of debts that renewals told; the one asked for if there is none
 	Next    int64 // the next epoch with leases; 0 for none
 	Total   int64 // units settled under the epoch asked for
-	Through int64 // all usage before is settled under one of them, Unix milliseconds; 0 where nothing is
+	Through int64 // all usage before is settled under the run, Unix milliseconds; 0 if nothing is
 	Limits  map[string]DrawnLimit
-	// Recorded is when servers last recorded a renewal of it, Unix milliseconds; 0 where they never did. Renewals are recorded every
-	// ten seconds.
+	// Recorded is when servers last recorded a renewal of the run, Unix milliseconds; 0 for never. Renewals are
+	// recorded every ten seconds.
 	Recorded int64
-	// Partial is set where more is in quarantine than was looked at: some of Settled is.
+	// Partial is set if quarantine has more rows than were looked at: then Settled counts some of them.
 	Partial bool
 }
 
@@ -24,7 +24,7 @@ type Drawn struct {
 type DrawnLimit struct {
 	Recorded Recorded
 	Settled  int64 // units, folded or not, without those of rows that went to quarantine
-	// Overdrawn is units that are in quarantine for being above what was granted, released or not.
+	// Overdrawn is units that are in quarantine for exceeding the grants, released or not.
 	Overdrawn int64
 }
 

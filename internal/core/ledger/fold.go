@@ -55,12 +55,10 @@ func (p *Pending) count(rows []codedRow) []codedRow {
 	return kept
 }
 
-// Block is what one fold makes: entries, sealed. An entry is a Row: it moves
-// Admitted units from its meter's account to the tenant's usage of that meter, and
-// holds both sides, so that it balances by construction. Entries are in the order
-// of CompareKey, one for each key: they grow with keys, whatever the number of
-// agents. Entries of corrections come after them, by correction: they name it, and
-// their counts may be below zero.
+// Block is the result of one fold: entries, sealed. An entry is a Row. It moves Admitted units from its meter's
+// account to the tenant's usage of that meter. It holds both sides, so it balances by construction. Entries are
+// in the order of CompareKey, one for each key: they grow with keys, whatever the number of agents. Entries of
+// corrections come after them, by correction: they name it, and their counts may be below zero.
 type Block struct {
 	Height      int64    // from 1, without gaps
 	Previous    [32]byte // hash of the block below; zero for the first
@@ -88,10 +86,9 @@ type Source struct {
 	First, Last, Count int64
 }
 
-// Sum returns the hash that seals the block: SHA-256 over its height, the hash
-// below, and the digests of its sources and of its reports' entries in the canonical
-// encoding. Where it holds corrections, also over their numbers and digests, which
-// their entries follow from.
+// Sum returns the hash that seals the block: SHA-256 over its height and the hash below. It also covers the
+// digests of its sources and of its reports' entries in the canonical encoding. If it holds corrections, it
+// covers their numbers and digests too; their entries follow from those.
 func (b *Block) Sum() [32]byte {
 	sources, entries := sha256.Sum256(b.Sources), sha256.Sum256(EncodeRows(b.Entries[:b.Merged]))
 	m := make([]byte, 0, 200)
@@ -149,9 +146,8 @@ func DecodeSources(b []byte) ([]Source, error) {
 	return sources, nil
 }
 
-// Key identifies what a row is about, its slot left out: the first half of the
-// SHA-256 over tenant, limit, meter, attributes, version and, where there is one, plan.
-// Engines keep the names once per key.
+// Key identifies a row without its slot. It is the first half of the SHA-256 over tenant, limit, meter,
+// attributes, version and, if there is one, plan. Engines keep the names once per key.
 type Key [16]byte
 
 // KeyOf returns the row's key.
@@ -174,10 +170,9 @@ type Rollup struct {
 	Sum  Sum
 }
 
-// Sum is counts added up. They end at MaxSum, and at -MaxSum where more was taken away
-// than there was: a report's bounds keep a block's entries below it, but nothing bounds
-// how many reports a hostile agent sends, and a sum that overflows must stop neither
-// folding nor reading.
+// Sum is counts added up. They end at MaxSum, and at -MaxSum if more was taken away than there was. A report's
+// bounds keep a block's entries below it. But nothing bounds how many reports a hostile agent sends, and an
+// overflow must stop neither folding nor reading.
 type Sum struct{ Admitted, Overage, Denied int64 }
 
 // MaxSum is where sums over entries end, in roll-ups and in answers.
@@ -200,8 +195,8 @@ func addUp(a, b int64) int64 {
 	return a + b
 }
 
-// SumOf is the sum whose counts were added up in two halves, so that an engine whose
-// own sums fail above MaxSum cannot fail: high is units of 2^32, low the rest.
+// SumOf is the sum of counts that were added up in two halves: high is units of 2^32, low the rest. So an
+// engine whose own sums fail above MaxSum cannot fail.
 func SumOf(high, low Sum) Sum {
 	join := func(high, low int64) int64 {
 		switch high += low >> 32; {
@@ -247,8 +242,8 @@ func Roll(entries []Row, keys []Key) []Rollup {
 	return rolls
 }
 
-// Seen remembers what the engine is known to hold already, so that a fold writes
-// only what is new. It forgets all when full. Not safe for concurrent use.
+// Seen remembers what the engine is known to hold already, so a fold writes only what is new. When full it
+// forgets all. Not safe for concurrent use.
 type Seen[K comparable] struct {
 	set map[K]struct{}
 	max int

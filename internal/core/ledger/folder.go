@@ -13,15 +13,14 @@ const DefaultFoldEvery = 10 * time.Second
 // block takes seconds.
 const foldTimeout = 2 * time.Minute
 
-// Folder folds on a schedule. Every server runs one: the engine sees to it that
-// only one of them folds at a time, and when that one dies another goes on within
-// an interval.
+// Folder folds on a schedule. Every server runs one. The engine lets only one of them fold at a time. When that
+// one dies, another goes on within an interval.
 type Folder struct {
 	store Store
 	every time.Duration
 	log   *slog.Logger
-	// Observe, when set before Run, is told of every fold that did something: how
-	// many reports it folded, how long it took, or why it failed.
+	// Observe, if set before Run, is told of every fold that did something. It gets how many reports were
+	// folded and how long that took, or why it failed.
 	Observe func(reports int, took time.Duration, err error)
 }
 
@@ -36,11 +35,10 @@ func NewFolder(store Store, every time.Duration, log *slog.Logger) *Folder {
 	return &Folder{store: store, every: every, log: log}
 }
 
-// Run folds what there is at once and then every interval, until ctx ends; then it
-// returns nil. What is left unfolded is read as such, and folded by the next leader.
-// What comes while it folds waits for the next interval: a fold writes each key that it
-// has a report of, so that reports that trickle in would cost as much each as all at once.
-// A failing engine is logged when that begins and when it ends.
+// Run folds what there is at once and then every interval, until ctx ends; then it returns nil. Unfolded
+// reports are read as such, and folded by the next leader. Reports that come during a fold wait for the next
+// interval. A fold writes every key of its reports, so folding reports one by one would cost as much each as
+// all at once. A failing engine is logged when that begins and when it ends.
 func (f *Folder) Run(ctx context.Context) error {
 	tick := time.NewTicker(f.every)
 	defer tick.Stop()

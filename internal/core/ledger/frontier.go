@@ -2,20 +2,24 @@ package ledger
 
 import "fmt"
 
-// Frontier is how far an epoch has settled: the row that makes settlement happen
-// once. Seq 0 is an epoch that has settled nothing.
+// Frontier is how far an epoch has settled: the row that makes settlement happen once. An epoch with Seq 0 has
+// settled nothing.
 type Frontier struct {
 	Epoch   Epoch
 	Seq     int64
 	Total   int64
 	Through int64 // Unix milliseconds, the latest stated, each at most when its report was stored
-	Seen    int64 // when the last report that moved Through was stored, Unix milliseconds; before the first, when it first held a lease
-	Digest  [32]byte
-	State   string // StateOpen, StateClosed, StateFenced, StateGone or StateLost
-	Reason  string // why it is fenced
-	Next    int64  // epoch that goes on from this one (Origin); 0 for none
-	Ends    int64  // units of this one that are settled at most, where one does
-	Key     string // the id of the key of its last report or hold; empty where none was asked for
+	// When the last report that moved Through was stored, Unix milliseconds. Before the first, when the epoch
+	// was first noted to hold a lease.
+	Seen   int64
+	Digest [32]byte
+	State  string // StateOpen, StateClosed, StateFenced, StateGone or StateLost
+	Reason string // why it is fenced
+	Next   int64  // epoch that goes on from this one (Origin); 0 for none
+	Ends   int64  // most units of this epoch that are settled, if another goes on from it
+	Key    string // the id of the key of its last report or hold; empty where none was asked for
+	// Succeeded is set if a later epoch of the agent has told of more since Seen. Intake does not ask for it.
+	Succeeded bool
 }
 
 // standing is the frontier of an epoch as locked.
@@ -26,7 +30,7 @@ func standing(frontiers map[Epoch]Frontier, e Epoch) Frontier {
 	return Frontier{Epoch: e, State: StateOpen}
 }
 
-// goOn has a later epoch go on from this one at total, or says why it cannot.
+// goOn lets a later epoch go on from this one at total, or says why it cannot.
 func (f *Frontier) goOn(epoch, total int64) string {
 	switch {
 	case f.Next != 0 && (f.Next != epoch || f.Ends != total):
@@ -38,9 +42,9 @@ func (f *Frontier) goOn(epoch, total int64) string {
 	return ""
 }
 
-// judge says what becomes of an arrival and fences the epoch where that is due.
-// What was settled is acknowledged again whatever became of its epoch since:
-// otherwise its agent would report the same units under its next one.
+// judge says what becomes of an arrival, and fences the epoch if that is due. A settled report is acknowledged
+// again, whatever became of its epoch since. Otherwise its agent would report the same units under its next
+// epoch.
 func (f *Frontier) judge(a *arrival, digest [32]byte, known bool) (Status, string) {
 	r := a.report
 	past := r.Seq >= 1 && r.Seq <= f.Seq
@@ -49,8 +53,8 @@ func (f *Frontier) judge(a *arrival, digest [32]byte, known bool) (Status, strin
 	}
 	if f.fenced() {
 		if a.fault != nil && !past && f.Reason == clip(a.fault.Error()) {
-			// It fenced the epoch, was kept, and its answer was lost: what is behind it is
-			// good, and its agent must not take it for a twin's.
+			// This report fenced the epoch and was kept, and its answer was lost. Reports behind it are good,
+			// and its agent must not take it for a twin's.
 			return Rejected, a.fault.Error()
 		}
 		return Fenced, "the epoch is fenced: " + f.Reason
@@ -68,7 +72,7 @@ func (f *Frontier) judge(a *arrival, digest [32]byte, known bool) (Status, strin
 	case r.Seq > f.Seq+1:
 		return Ahead, fmt.Sprintf("report %d is missing", f.Seq+1)
 	case f.Next != 0 && r.After > f.Ends:
-		// The epoch may yet be sent again what was settled of it before.
+		// The agent may still send again what was settled of the epoch before.
 		return Fenced, fmt.Sprintf("beyond unit %d, epoch %d goes on", f.Ends, f.Next)
 	case r.Before != f.Total:
 		f.fence(fmt.Sprintf("report %d begins at %d, the ledger is at %d", r.Seq, r.Before, f.Total))

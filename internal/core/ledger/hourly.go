@@ -5,17 +5,16 @@ import "slices"
 // MaxCut bounds HourlyQuery.Edges.
 const MaxCut = 1_000
 
-// HourlyQuery asks what tenants' usage adds up to, by limit, meter and policy version, as
-// of the newest block: of whole hours by roll-ups, so that it costs as little early in a
-// month as late in it. Slots in [From, To), Unix seconds. Tenants are in one question, for
-// one that reads many hours of each reads them in the order that they lie in.
+// HourlyQuery asks what tenants' usage adds up to, by limit, meter and policy version, as of the newest block.
+// It reads whole hours from roll-ups, so it costs as little late in a month as early. Slots in [From, To), Unix
+// seconds. One query has many tenants: each one's hours lie together, and are read in that order.
 type HourlyQuery struct {
 	Tenants  []string
 	From, To int64
 	Limit    string // of this limit alone; empty for all
 	Metered  bool   // of limits with a meter alone
-	// Edges, ascending, tell usage apart that is before or after them. Hours that they,
-	// From and To are within are read from entries. At most MaxCut.
+	// Edges, ascending, tell usage before them apart from usage after. Hours that an edge, From or To cuts are
+	// read from entries. At most MaxCut.
 	Edges  []int64
 	Except []int64 // policy versions left out
 }
@@ -27,7 +26,7 @@ type HourlySums struct {
 	Sums  []HourlySum
 }
 
-// HourlySum is what was counted from the last of the edges on; from 0 before the first.
+// HourlySum is what was counted from Start on, up to the next edge. Start is an edge, or 0 before the first.
 type HourlySum struct {
 	Tenant  string
 	Start   int64
@@ -45,8 +44,8 @@ type ChangedTenant struct {
 	First  int64
 }
 
-// AddedSum is what blocks above a height hold of a slot: to be added to the sums of a query that holds
-// it, they are the query's as of the later block.
+// AddedSum is what blocks above a height add to a slot. Added to a query's sums, it brings them up to the later
+// block.
 type AddedSum struct {
 	Tenant  string
 	Slot    int64
@@ -57,7 +56,7 @@ type AddedSum struct {
 	Sum
 }
 
-// Start is what the query tells usage of a slot apart by; false where it does not ask for it.
+// Start is the edge that the query counts a slot's usage from; false if it does not ask for the slot.
 func (q *HourlyQuery) Start(a *AddedSum) (start int64, ok bool) {
 	if a.Slot < q.From || a.Slot >= q.To || q.Limit != "" && a.Limit != q.Limit || q.Metered && a.Meter == "" || slices.Contains(q.Except, a.Version) {
 		return 0, false
@@ -70,8 +69,7 @@ func (q *HourlyQuery) Start(a *AddedSum) (start int64, ok bool) {
 	return start, true
 }
 
-// Hours are the hours that are read whole, [from, to), and those of which slots are read,
-// ascending.
+// Hours are the hours [from, to) that are read whole, and the cut hours that are read by slot, ascending.
 func (q *HourlyQuery) Hours() (from, to int64, cut []int64) {
 	from, to = q.From+mod(-q.From, 3600), q.To-mod(q.To, 3600)
 	var all []int64

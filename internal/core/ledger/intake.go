@@ -15,11 +15,17 @@ const (
 	StateClosed = "closed" // its last report is in
 	StateFenced = "fenced" // takes no more reports
 	StateGone   = "gone"   // fenced, and declared lost by an operator: nobody waits for what its agent still held
-	StateLost   = "lost"   // open, and silent for SilentAfter, declared so by an operator, or without a good key; the next report ends that
+	// Open, and silent for SilentAfter, declared lost by an operator, or without a good key. The next report
+	// ends that.
+	StateLost = "lost"
 )
 
 // SilentAfter is how long an epoch may be silent before it counts as lost.
 const SilentAfter = 24 * time.Hour
+
+// SucceededAfter is the same for an epoch whose agent reports under a later one: three reports. Two processes with one
+// agent id report side by side, and neither is silent for as long.
+const SucceededAfter = 30 * time.Second
 
 // Epoch names one start of an agent.
 type Epoch struct {
@@ -46,6 +52,19 @@ type Rules struct {
 	Accept func(agent string, r Row) error
 }
 
+// Judge says why a row may not become an entry, or nil: by its names, its slot and Accept. Intake asks it of an
+// agent's rows.
+func (rules *Rules) Judge(agent string, row *Row) error {
+	err := row.checkNames()
+	if err == nil {
+		err = rules.Window.check(row.Slot, rules.Now, rules.Slot)
+	}
+	if err == nil && rules.Accept != nil {
+		err = rules.Accept(agent, *row)
+	}
+	return err
+}
+
 // maxKeptRows bounds the rows that one transaction puts into quarantine: a million of
 // them took 14 s and 1.6 GB. What is beyond waits for another transaction.
 const maxKeptRows = 2 * MaxRows
@@ -68,7 +87,7 @@ type arrival struct {
 	fault   error
 	unnamed bool // the agent id cannot name an epoch
 	later   bool // the batch has too many rows for quarantine without it
-	// unchecked is set where it is not known whether all rows may become entries.
+	// unchecked is set if it is not known whether all rows may become entries.
 	unchecked bool
 }
 
@@ -86,16 +105,15 @@ type Quarantined struct {
 	ID     ReportID
 	Row    int
 	Reason string
-	// Body is the row by EncodeRows, or the report by its own encoding. It is empty
-	// for a row beyond what may be kept of one report: Row is its place in the
-	// report's payload.
+	// Body is the row by EncodeRows, or the report by its own encoding. It is empty for a row beyond what may
+	// be kept of one report. Then Row is its place in the report's payload.
 	Body []byte
 	// Note is what the row is found by; nil in what an earlier release kept.
 	Note *Note
 }
 
-// Note is what a row in quarantine is found by: its tenant, empty of a whole report and where it is no text, its slot and
-// the units that it admitted.
+// Note is what quarantine finds a row by: its tenant, its slot and its admitted units. The tenant is empty for
+// a whole report, and if it is no text.
 type Note struct {
 	Tenant string
 	Slot   int64
@@ -111,8 +129,8 @@ func (r *Row) note() *Note {
 	return n
 }
 
-// maxKept bounds the bodies of a report's rows in quarantine, in bytes of its payload
-// each: a payload writes every string once, and its rows may share a long one.
+// maxKept bounds the bodies of a report's quarantined rows, in bytes for each byte of its payload. A payload
+// writes every string once, and many rows may share a long one.
 const maxKept = 8
 
 // Move moves a frontier, only if it still is where From says.
@@ -173,10 +191,13 @@ func (in *Intake) arrive(r *Report, at int) arrival {
 	for i := range rows {
 		row := rows[i].row(table)
 		var err error
-		if r.Barred != nil { // first: what is wrong with another's row is not to be told as if it were his
+		if r.Barred != nil { // first: faults of another tenant's row are not told to him as his
 			if err = r.Barred(&row); err != nil {
 				err = fmt.Errorf("%s%w", BarredPrefix, err)
 			}
+		}
+		if err == nil && r.Unsealed {
+			err = errUnsealed
 		}
 		if over := r.Overdrawn[i]; err == nil && over != nil {
 			err = fmt.Errorf("%s%w", OverdrawnPrefix, over)
@@ -218,8 +239,8 @@ func (r *Row) names() (n int) {
 	return n
 }
 
-// keepBody is the body that quarantine keeps of a row; nil once the report's rows
-// have more than is kept of a payload of that size.
+// keepBody is the body that quarantine keeps of a row. It is nil once the report's bodies exceed the bound for
+// its payload's size.
 func keepBody(row Row, kept *int, payload int) []byte {
 	if *kept+row.names() > maxKept*payload {
 		return nil
@@ -375,9 +396,9 @@ func (a *arrival) stored(f *Frontier, stored, fresh map[ReportID][32]byte) ([32]
 func (in *Intake) settle(f *Frontier, a *arrival, out *Outcome) {
 	r := a.report
 	f.Seq, f.Total, f.Digest, f.Key = r.Seq, r.After, r.Digest, r.Key
-	// Nobody has reported what is not over yet: an agent whose clock is ahead would
-	// otherwise make usage complete that it still holds, once it is silent or its
-	// clock is set right.
+	// A report cannot cover time that is not over. Otherwise an agent whose clock is ahead would make usage
+	// complete that it still holds. That would last until its clock is set right, or for ever if it falls
+	// silent.
 	f.Through = max(f.Through, min(r.Through, in.rules.Now.UnixMilli()))
 	switch {
 	case r.Closed:

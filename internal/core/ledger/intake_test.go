@@ -39,8 +39,8 @@ func TestQuarantineIsFilledInParts(t *testing.T) {
 	}
 }
 
-// An epoch, the one that goes on from it, and another that would, in one transaction: each frontier moves once, and what the
-// epoch settles in it counts.
+// One transaction has an epoch, the one that goes on from it, and another that would. Each frontier moves once,
+// and the epoch's own settlement in it counts.
 func TestAnEpochEndsInTheBatchThatGoesOn(t *testing.T) {
 	now := time.Date(2026, 3, 31, 12, 0, 0, 0, time.UTC)
 	rules := Rules{Now: now, Window: Window{From: Month(now.Unix()).Unix(), To: now.AddDate(0, 2, 0).Unix()}}

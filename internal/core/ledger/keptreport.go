@@ -7,9 +7,14 @@ import (
 	"strings"
 )
 
-// whole keeps the entire report aside, readable by DecodeReport.
+// whole keeps the entire report aside, readable by DecodeReport. Its reason says that it is unsealed, for its body does
+// not.
 func (a *arrival) whole() Quarantined {
-	return Quarantined{ID: a.id, Row: -1, Reason: clip(a.fault.Error()), Body: encodeReport(a.report), Note: &Note{}}
+	reason := a.fault.Error()
+	if a.report.Unsealed {
+		reason = UnsealedPrefix + reason
+	}
+	return Quarantined{ID: a.id, Row: -1, Reason: clip(reason), Body: encodeReport(a.report), Note: &Note{}}
 }
 
 // encodeReport writes all fields of a report, good or bad.
@@ -67,7 +72,7 @@ func encodeHeld(rows []int) []byte {
 	return b
 }
 
-// decodeHeld reads them back; what is malformed ends the list.
+// decodeHeld reads them back; a malformed number ends the list.
 func decodeHeld(b []byte) []int {
 	var rows []int
 	last := 0

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// The mark of any row that there is can be sent back: whatever characters its names have,
-// it comes to MaxMark bytes at most, and is read as it was written.
+// Every real row's mark can be sent back, whatever characters its names have. It has at most MaxMark bytes, and
+// is read as it was written.
 func TestMarks(t *testing.T) {
 	for _, c := range []string{"x", "&", "<", `"`, `\`, "\u2028", AttributeSep} {
 		long := func(n int) string { return strings.Repeat(c, n/len(c)) }

@@ -6,9 +6,9 @@ import (
 	"sort"
 )
 
-// merged adds rows up over many reports: what a block costs for each row of its
-// reports. Names are numbers in it, each string being looked up once for each report,
-// and reports that hold the same keys one after another find each by the one before.
+// merged adds rows up over many reports; it is what a block costs for each row. Names are numbers in it, and
+// each string is looked up once for each report. Reports that hold the same keys one after another find each
+// key by the one before.
 type merged struct {
 	numbers map[string]uint32
 	names   []string
@@ -26,7 +26,7 @@ type mergedKey struct {
 type mergedSum struct {
 	mergedKey
 	sum   Sum
-	after int32 // where the key is that came after it in the report before
+	after int32 // place of the key that followed it in the report before
 }
 
 func newMerged() *merged {

@@ -23,7 +23,8 @@ func TestKeyHasPlan(t *testing.T) {
 	}
 }
 
-// A row is judged anew where its plan is another: an agent could hide a plan that its tenant never had behind one that it has.
+// A row whose plan differs is judged anew. Otherwise an agent could hide a plan that its tenant never had
+// behind one that it has.
 func TestEachPlanIsJudged(t *testing.T) {
 	rows := []Row{
 		{Slot: 300, Tenant: "acme", Limit: "requests", Meter: "requests", Version: 3, Plan: "free", Admitted: 1},

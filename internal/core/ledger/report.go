@@ -1,5 +1,7 @@
 package ledger
 
+import "errors"
+
 // Row is usage of one key in one slot: comparable, so that it can be a map's key
 // with its counts at zero.
 type Row struct {
@@ -19,8 +21,8 @@ type Row struct {
 // AttributeSep joins the pairs of Row.Attributes; no name or value may hold it.
 const AttributeSep = "\x1f"
 
-// WouldDeny stands in Row.Attributes of a row without a meter, which has none otherwise:
-// its denials are a shadow limit's, which denied nothing. Sums leave them out.
+// WouldDeny stands in Row.Attributes of a shadow limit's row, which has no meter and no attributes otherwise.
+// Such a limit denied nothing, so sums leave its denials out.
 const WouldDeny = "shadow=true"
 
 // Report is what an agent sends once. It is frozen when made: the same bytes at
@@ -32,33 +34,44 @@ type Report struct {
 	Before  int64    // units admitted in all reports before this one
 	After   int64    // Before + the rows' Admitted
 	Payload []byte   // rows in the canonical encoding; empty for a heartbeat
-	Digest  [32]byte // Sum of all other fields but Origin
+	Digest  [32]byte // Sum of all other fields up to Closed
 	Through int64    // all usage before this is in reports up to this one, Unix milliseconds
 	Closed  bool     // the epoch's last
 	Origin  Origin   // of the epoch; in its first report, where it has one
+	// Unsealed is set if the agent's journal is under a secret and does not vouch for the rows. All go to
+	// quarantine.
+	Unsealed bool
 
-	// Barred says why a row is not for whoever brought the report to settle, or nil: it goes to quarantine. It is no
-	// part of the report, and looks at nothing but the row's names. Nil bars none.
+	// Barred says why the sender may not settle a row, or nil. Such a row goes to quarantine. Barred is no part
+	// of the report, and looks only at the row's names. Nil bars none.
 	Barred func(*Row) error
-	// Key is the id of the key that it was brought with; empty where none was asked for. It is no part of the report: the
-	// epoch's frontier notes it.
+	// Key is the id of the key that the report was brought with; empty if none was asked for. It is no part of
+	// the report: the epoch's frontier notes it.
 	Key string
-	// Overdrawn says of rows, by their places, why they go to quarantine for being above what the agent was granted. It is no part
-	// of the report.
+	// Overdrawn says of rows, by their places, that they exceed what the agent was granted, and why. They go to
+	// quarantine. It is no part of the report.
 	Overdrawn map[int]error
-	// Unchecked is set where that is not known now: the report is to be sent again. Likewise.
+	// Unchecked is set if the grants are not known now: the report is to be sent again. It is no part of the
+	// report.
 	Unchecked bool
 }
 
-// BarredPrefix begins the reason of a row that is in quarantine because it was Barred. Such rows hold back no statement: whoever
-// brought them has no say in whose they are.
+// BarredPrefix begins the reason of a quarantined row that was Barred. Such rows hold back no statement: their
+// sender has no say in whose they are.
 const BarredPrefix = "barred: "
 
-// Origin is what an epoch goes on from: an earlier one of the agent that takes no more, for the ledger rejected a report of
-// it, or has forgotten some that nobody can send again. What waited there is in the later epoch. It is a condition of
-// the report that says so, not a part of it: the ledger takes that report only where it has not settled more of the
-// earlier epoch, nor let another go on from it, and settles no more of it from then on. So what
-// copies of a journal have in common is settled by one of them.
+// UnsealedPrefix begins the reason of a row that is in quarantine because its report is Unsealed.
+const UnsealedPrefix = "unsealed: "
+
+var errUnsealed = errors.New(UnsealedPrefix + "the agent's journal has it in cells alone: counted within a second of a crash, or written there by somebody else")
+
+// Origin names the earlier epoch of the agent that an epoch goes on from. The earlier epoch takes no more: the
+// ledger rejected one of its reports, or has forgotten some that nobody can send again. What waited there is in
+// the later epoch.
+//
+// Origin is a condition of the report that states it, not a part of it. The ledger refuses the report if it has
+// settled more of the earlier epoch, or if another epoch goes on from it. It settles no more of the earlier
+// epoch from then on. So only one copy of a journal settles what all copies have in common.
 type Origin struct {
 	Epoch int64 // 0 for none
 	Total int64 // units of it that are not in the later epoch

@@ -6,16 +6,14 @@ import (
 	"time"
 )
 
-// The facts that retention puts into files: by the month that reports are of, and that
-// the slots of entries are in.
+// The facts that retention puts into files: reports by their month, and entries by the month of their slots.
 const (
 	FactReports = "reports"
 	FactEntries = "entries"
 )
 
-// LeastKept is how many whole months before the present one stay in the ledger, however
-// few are asked for: servers keep room for MonthsBack, and the month that is oldest
-// takes no more usage.
+// LeastKept is the least number of whole months before the present one that stay in the ledger. Servers keep
+// room for MonthsBack, and the oldest month takes no more usage.
 const LeastKept = MonthsBack + 1
 
 // Archive says which file a month of a fact went into.
@@ -33,14 +31,12 @@ type Archive struct {
 // ErrRetention means that a month cannot be archived as it is asked for.
 var ErrRetention = errors.New("ledger: cannot be archived")
 
-// Behind reports whether months that the window has were retired: from is where the
-// oldest month that there is begins, Unix seconds. What was judged by the window may not
-// be stored then.
+// Behind reports whether months of the window were retired; from is where the oldest month left begins, Unix
+// seconds. Rows judged by the window may not be stored then.
 func (w Window) Behind(from int64) bool { return w.From < from }
 
-// NeedsEntries says why a reading cannot be made: it cuts an hour of which the entries
-// are archived, so that only its sum is known. before is Archived.Before. Errors wrap
-// ErrQuery.
+// NeedsEntries says why a reading cannot be made. It cuts an hour whose entries are archived, so only the
+// hour's sum is known. before is Archived.Before. Errors wrap ErrQuery.
 func (r *Reading) NeedsEntries(before int64) error {
 	if len(r.Cut) == 0 || r.Cut[0] >= before {
 		return nil

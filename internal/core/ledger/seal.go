@@ -5,11 +5,10 @@ import (
 	"slices"
 )
 
-// Bounds of one block, so that a fold takes bounded memory and time: reports are read
-// a page at a time, and another page is read while the block is within its bounds. What
-// is held of a page that was read is its entries, and the notes of which epochs touched
-// which tenants where they are new; so a block has one entry for each key and slot of
-// its reports, however many agents reported it.
+// Bounds of one block, so that a fold takes bounded memory and time. Reports are read a page at a time, as long
+// as the block is within its bounds. Of a page that was read, memory holds entries, and new notes of which
+// epochs touched which tenants. So a block has one entry for each key and slot of its reports, whatever the
+// number of agents.
 const (
 	MaxBlockReports = 5_000
 	MaxBlockRows    = 8_000_000
@@ -22,7 +21,7 @@ const (
 	MaxPageBytes = 32 << 20
 )
 
-// MaxHalved is how often the bounds are halved at most: blocks are of one report then.
+// MaxHalved is how often the bounds are halved at most. Blocks then have one report.
 const MaxHalved = 13
 
 // Waiting is a report in the queue: Size is Stored.Size.
@@ -32,9 +31,9 @@ type Waiting struct {
 	Size int
 }
 
-// Pages cuts the oldest of a queue, which is in the order of id, into what is read at
-// once for one block. Bounds are halved so many times, for a fold that was too much.
-// A page's first report is in it whatever its size, and so is a block's.
+// Pages cuts the oldest reports of a queue, in the order of id, into pages for one block. Bounds are halved so
+// many times, after a fold that was too much. The first report of a page, and of a block, is in it whatever its
+// size.
 func Pages(queue []Waiting, halved int) [][]int64 {
 	var pages [][]int64
 	rows, size, pageRows, pageSize := 0, 0, 0, 0
@@ -64,8 +63,8 @@ type Sealing struct {
 	settled settled
 }
 
-// NewSealing returns a block without reports, by an engine that holds the known notes.
-// It does not change what is known.
+// NewSealing returns a block without reports, for an engine that holds the known notes. It does not change
+// them.
 func NewSealing(known *Notes) *Sealing {
 	return &Sealing{
 		known: known, sums: newMerged(), sources: map[Epoch]*Source{}, closed: map[Epoch]struct{}{},
@@ -73,8 +72,8 @@ func NewSealing(known *Notes) *Sealing {
 	}
 }
 
-// Add adds a report, of which nothing is kept but what it adds to the block. Errors
-// wrap ErrEncoding, and what was added before is then to be thrown away.
+// Add adds a report. It keeps nothing of it but what it adds to the block. Errors wrap ErrEncoding; the whole
+// block is then to be thrown away.
 func (s *Sealing) Add(p *Pending) error {
 	table, rows, err := p.decode()
 	if err != nil {

@@ -6,9 +6,8 @@ import (
 	"time"
 )
 
-// SealedQuery asks what the sealed entries of a tenant add up to: what statements are
-// made of. Entries up to a height never change, so that reads at one height agree with
-// one another whenever they are made.
+// SealedQuery asks what the sealed entries of a tenant add up to, for statements. Entries up to a height never
+// change, so reads at one height agree whenever they are made.
 type SealedQuery struct {
 	Tenant string
 	Height int64 // entries of blocks up to it; 0 for the newest block
@@ -17,9 +16,9 @@ type SealedQuery struct {
 	// Slots in [From, To), Unix seconds.
 	From, To int64
 	Except   []int64 // policy versions left out: those that were only tried beside another
-	// Hourly asks for whole hours as one, at their beginning, but for those of Cut and those
-	// that the range cuts: of the newest block they are read from roll-ups, of which there is
-	// one for an hour's many entries. Late is then told of none.
+	// Hourly asks for whole hours as one, dated at their beginning. Hours of Cut, and those that the range
+	// cuts, stay divided by slot. At the newest block whole hours are read from roll-ups: one for an hour's
+	// many entries. Late is then told of none.
 	Hourly bool
 	Cut    []int64 // hours, Unix seconds
 }
@@ -42,10 +41,11 @@ type SealedSums struct {
 	Usage []SealedUsage // by slot, meter, version, plan, and those that are late after others
 	// Late is the earliest slot before From with an entry above Since, where that was asked for; 0 for none.
 	Late int64
-	// Complete says through when all usage of the tenant is in blocks up to this one, and
-	// Lagging which agents hold it back. They are of the newest block only.
+	// Complete says through when all usage of the tenant is in blocks up to this one, but for that of Lost. Lagging
+	// says which agents hold it back. Only an answer of the newest block has them.
 	Complete time.Time
 	Lagging  []string
+	Lost     Losses
 }
 
 // SealedUsage is what the entries of a slot (or whole hour), meter, policy version and plan add up to.
@@ -59,7 +59,7 @@ type SealedUsage struct {
 	Late     bool // of blocks above Since
 }
 
-// Unfolded holds what is settled of tenants and not in a block yet against a completeness.
+// Unfolded corrects a completeness for usage of tenants that is settled, but not in a block yet.
 type Unfolded struct {
 	Tenants []string // nil for all
 	touched map[Epoch]bool
@@ -103,14 +103,13 @@ func (u *Unfolded) rows(rows []Row) (any bool) {
 	return any
 }
 
-// Complete is Completeness of the tenants, and of blocks alone: what is not folded yet
-// is not in.
-func (u *Unfolded) Complete(epochs []Frontier, settled bool, now time.Time, slot time.Duration) (time.Time, []string) {
-	complete, lagging := Completeness(epochs, func(e Epoch) bool { return u.touched[e] }, settled, now, slot)
-	if first := time.Unix(u.first, 0).UTC(); u.first != 0 && first.Before(complete) {
-		complete = first
+// Complete is Completeness of the tenants in blocks alone: unfolded usage does not count as in.
+func (u *Unfolded) Complete(epochs []Frontier, settled bool, now time.Time, slot time.Duration) Completed {
+	c := Completeness(epochs, func(e Epoch) bool { return u.touched[e] }, settled, now, slot)
+	if first := time.Unix(u.first, 0).UTC(); u.first != 0 && first.Before(c.Through) {
+		c.Through = first
 	}
-	return complete, lagging
+	return c
 }
 
 // SortSealed puts usage in its order.

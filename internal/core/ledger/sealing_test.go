@@ -7,8 +7,8 @@ import (
 	"github.com/f4ee788f/quota/internal/core/unraced"
 )
 
-// TestABlockIsBoundedByNotes: agents that share tenants make few entries, and a note for
-// each agent and tenant: a block ends by those too, unless they are known already.
+// TestABlockIsBoundedByNotes: agents that share tenants make few entries, but a note for each agent and tenant.
+// New notes end a block, too.
 func TestABlockIsBoundedByNotes(t *testing.T) {
 	unraced.Only(t)
 	const tenants = 10_000
@@ -41,8 +41,8 @@ func TestABlockIsBoundedByNotes(t *testing.T) {
 	}
 }
 
-// What is noted of an epoch is known until the epoch is forgotten, which it may be when the
-// notes are full, and only with all that is noted of it.
+// Notes of an epoch are known until the epoch is forgotten. That may happen when the notes are full, and only
+// with all notes of the epoch.
 func TestNotesForgetEpochs(t *testing.T) {
 	a, b, c := Epoch{"a", 1}, Epoch{"b", 1}, Epoch{"c", 1}
 	n := NewNotes(4)

@@ -19,8 +19,8 @@ var (
 	ErrClosed = fmt.Errorf("%w: closed", ErrUnavailable)
 )
 
-// Bounds of what waits for intake. Beyond them a call is refused at once with
-// ErrUnavailable, and its agents back off: their reports wait with them.
+// Bounds of the reports that wait for intake. Beyond them a call is refused at once with ErrUnavailable. Its
+// agents back off, and their reports wait with them.
 const (
 	maxWaiting      = 8_192     // reports
 	maxWaitingBytes = 128 << 20 // of payloads
@@ -31,10 +31,9 @@ const (
 // commitTimeout ends a transaction that the engine neither finishes nor refuses.
 const commitTimeout = 30 * time.Second
 
-// Settler joins concurrent calls of Settle into one transaction each: group
-// commit. Engines embed one in front of their intake. A call's outcome does not
-// depend on what it was joined with: if a joined transaction fails for what is in
-// it, each call, then each report, is tried on its own.
+// Settler joins concurrent calls of Settle into one transaction each: group commit. Engines embed one in front
+// of their intake. Joining does not change a call's outcome. If a joined transaction fails for its content,
+// each call is tried on its own, then each report.
 type Settler struct {
 	commit func(context.Context, []Report) ([]Receipt, error)
 
@@ -179,8 +178,7 @@ func (s *Settler) settle(batch []*call) {
 	}
 }
 
-// apart commits reports together, or one by one where together they fail for what
-// is in them.
+// apart commits reports together, or one by one if together they fail for their content.
 func (s *Settler) apart(ctx context.Context, reports []Report) ([]Receipt, error) {
 	receipts, err := s.commit(ctx, reports)
 	if err == nil || errors.Is(err, ErrUnavailable) || len(reports) == 1 {

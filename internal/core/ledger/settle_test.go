@@ -135,8 +135,8 @@ func TestSettlerUnavailable(t *testing.T) {
 	})
 }
 
-// A caller that gives up is answered at once; what it left is settled for the others,
-// and an engine that hangs is given up after commitTimeout.
+// A caller that gives up is answered at once, and the reports that it left are still settled. An engine that
+// hangs is given up after commitTimeout.
 func TestSettlerCallersGiveUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &engine{gate: make(chan struct{})}

@@ -29,11 +29,9 @@ type Receipt struct {
 	Unchecked bool
 }
 
-// By is what usage is summed by. Sums over several limits — by total, hour, day and
-// month — add up what the meters counted: the admitted units of rows that feed a
-// meter, so that a request under three limits is not three; and the denials of
-// every row, for a request is denied by one limit. By limit and attribute each
-// row counts.
+// By is what usage is summed by. Sums by total, hour, day and month are over several limits. They add up what
+// the meters counted: the admitted units of rows that feed a meter. So a request under three limits counts
+// once. Denials are of every row, for one limit denies a request. By limit and attribute each row counts.
 type By uint8
 
 const (
@@ -80,6 +78,7 @@ type Usage struct {
 	Rows     []UsageRow
 	Complete time.Time // all usage before this is in; zero when nothing was settled
 	Lagging  []string  // agents that hold it back, at most 100
+	Lost     Losses    // that may have had usage in the range, at most MaxUsageLosses of them told
 	NextPage string
 }
 
@@ -115,8 +114,8 @@ func ParseCursor(after string) (agent string, epoch int64) {
 
 // Standing is which ledger it is, and how far epochs are settled in it.
 type Standing struct {
-	// Ledger names the ledger and its present life, at most MaxLedger bytes: what was settled under another
-	// name may have been forgotten, by a restore or a failover, and need not have been.
+	// Ledger names the ledger and its present life, at most MaxLedger bytes. Reports settled under another name
+	// may have been forgotten, by a restore or a failover.
 	Ledger    string
 	Frontiers []Frontier // one for each epoch asked for, in that order; of Seq 0 where nothing is settled
 }
@@ -134,17 +133,17 @@ type Store interface {
 	// report never depends on its neighbours. An error means that none of the
 	// receipts can be trusted and all may be sent again.
 	Settle(ctx context.Context, reports []Report) ([]Receipt, error)
-	// Hold notes, durably, that an epoch is about to have its first usage of these tenants:
-	// their usage is not complete past now until it settled what came after. It is noted of that epoch and of its
-	// agent's later ones, under which it may go on reporting. Noted again it
-	// changes nothing; of epochs that are closed nothing is noted.
-	Hold(ctx context.Context, h Hold) error
-	// Standing says which ledger it is and how far at most MaxEpochs epochs are settled, as it
-	// is where reports are settled: never what a replica has.
+	// Hold notes, durably, that epochs may have their first usage of these tenants, since NotedWithin ago: all of the
+	// notes, or none on an error. Their usage is not complete past that until the epoch settled later usage. A note is of
+	// that epoch and of its agent's later ones, under which the agent may go on reporting. A repeated note
+	// changes nothing, and closed epochs get none.
+	Hold(ctx context.Context, holds ...Hold) error
+	// Standing says which ledger it is, and how far at most MaxEpochs epochs are settled. It reads where
+	// reports are settled, never a replica.
 	Standing(ctx context.Context, epochs []Epoch) (Standing, error)
-	// Fold folds reports not yet folded into at most one block, if this caller
-	// leads, and returns how many it folded, and whether it left some of those that it found:
-	// what came meanwhile is not among them. Callers that do not lead fold 0 and leave none.
+	// Fold folds unfolded reports into at most one block, if this caller leads. It returns how many it folded,
+	// and whether it left some of those that it found, later ones aside. Callers that do not lead fold 0 and
+	// leave none.
 	Fold(ctx context.Context, now time.Time) (folded int, left bool, err error)
 	// Usage sums every acknowledged report, folded or not, in one snapshot. A query
 	// that cannot be answered wraps ErrQuery.
@@ -160,15 +159,15 @@ type Store interface {
 	Close() error
 }
 
-// TouchedByAny is the query of the living epochs that settled usage or hold leases, of whichever tenant.
+// TouchedByAny queries the living epochs that settled usage or hold leases, of any tenant.
 const TouchedByAny = "SELECT agent, epoch FROM frontier f WHERE state <> 'closed' AND EXISTS (SELECT 1 FROM touched t WHERE t.agent = f.agent AND t.epoch = f.epoch)"
 
 // Options of an engine. The zero value works.
 type Options struct {
-	// Accept says why a row of an agent's may not become an entry (its tenant or meter is unknown),
-	// or nil. The row then goes to quarantine, and the rest of its report settles. With ErrUnchecked
-	// the report is Unavailable: it may be sent again. The agent is empty for operators. Called by several goroutines, once for rows of a report that differ in attributes and
-	// counts alone; nil accepts all.
+	// Accept says why an agent's row may not become an entry (its tenant or meter is unknown), or nil. The row
+	// then goes to quarantine, and the rest of its report settles. With ErrUnchecked the report is Unavailable:
+	// it may be sent again. The agent is empty for operators. Several goroutines call it, once for rows of a
+	// report that differ in attributes and counts alone. Nil accepts all.
 	Accept func(agent string, r Row) error
 	// Slot is the length of a slot; 0 means DefaultSlot.
 	Slot time.Duration

@@ -2,8 +2,7 @@ package ledger
 
 import "unique"
 
-// Touch notes that an epoch settled usage of a tenant: two words, neither of which keeps
-// the report alive that it was read in.
+// Touch notes that an epoch settled usage of a tenant. It is two words, and keeps no report in memory.
 type Touch struct {
 	epoch  unique.Handle[Epoch]
 	tenant unique.Handle[string]
@@ -18,10 +17,9 @@ func (t Touch) Epoch() Epoch { return t.epoch.Value() }
 // Tenant is who was touched.
 func (t Touch) Tenant() string { return t.tenant.Value() }
 
-// Notes remembers which touches the engine is known to hold already, so that only what is new is
-// written. Gateways times tenants of them are remembered, by epoch: a report, which is of one,
-// looks its tenants up in a map of that one's, and not in one of all. When full it forgets
-// epochs, whichever. Not safe for concurrent use.
+// Notes remembers which touches the engine is known to hold, so that only new ones are written. There are as
+// many as gateways times their tenants, kept by epoch. So a report, which has one epoch, looks its tenants up
+// in a small map. When full, it forgets any epochs. Not safe for concurrent use.
 type Notes struct {
 	of     map[Epoch]Noted
 	n, max int

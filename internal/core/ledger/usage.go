@@ -321,8 +321,8 @@ func (r *Reading) byName() Usage {
 	return u
 }
 
-// ceilSecond rounds up: a slot begins at a whole second, so it is at or after t
-// exactly if it is at or after the second that t is rounded up to.
+// ceilSecond rounds up to a whole second. Slots begin at whole seconds, so a slot is at or after t exactly if
+// it is at or after ceilSecond(t).
 func ceilSecond(t time.Time) int64 {
 	s := t.Unix()
 	if t.Nanosecond() > 0 {

@@ -7,8 +7,8 @@ import (
 	"github.com/f4ee788f/quota/internal/core/unraced"
 )
 
-// Days and months begin where their date does, in every half-hour of five years, in zones
-// that skip or repeat midnight, and pages begin where the ones before ended.
+// Days and months begin where their date does, in every half-hour of five years, in zones that skip or repeat
+// midnight. Pages begin where the ones before ended.
 func TestPeriods(t *testing.T) {
 	unraced.Only(t)
 	for _, name := range []string{"UTC", "America/Santiago", "America/Havana", "Atlantic/Azores", "Africa/Cairo", "Asia/Beirut",

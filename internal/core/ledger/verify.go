@@ -28,9 +28,10 @@ type Verified struct {
 	Faults []Fault // the first MaxFaults
 	More   int64   // how many others
 	Counts Counts  // how much was checked; archived reports are among the reports
-	// Archived is how much of it could be checked by what the ledger still holds of it only.
+	// Archived is the part that could be checked only by what the ledger still holds of it.
 	Archived Archived
-	Height   int64 // the highest block, and
+	Lost     Losses // which are no faults; at most MaxLosses told
+	Height   int64  // the highest block, and
 	Hash     [32]byte
 }
 
@@ -40,7 +41,7 @@ func (v *Verified) Sound() bool { return len(v.Faults) == 0 }
 // Counts says how much a ledger holds.
 type Counts struct{ Epochs, Reports, Blocks, Entries, Rollups, Quarantined int64 }
 
-// Archived is what of a ledger went into files, and so was checked by less: reports by
+// Archived is the part of a ledger that went into files, and so is checked by less. Reports are checked by
 // their numbers and digests, blocks by the chain of hashes alone, roll-ups not at all.
 type Archived struct {
 	Before  int64 // entries of slots before it are in files, Unix seconds; 0 for none
@@ -93,6 +94,8 @@ type Snapshot interface {
 	ArchivedSettled(ctx context.Context, do func(SettledUnits) error) error
 	// Accounts are all accounts of leases, as Books.Reconcile has them.
 	Accounts(ctx context.Context, do func(*Reconciled) error) error
+	// Losses are those of all time, at most MaxLosses of them told.
+	Losses(ctx context.Context) (Losses, error)
 	// Unrolled calls do for each roll-up that is not the sum of its entries, but for those
 	// of archived months.
 	Unrolled(ctx context.Context, do func(*RollupFault) error) error
@@ -130,10 +133,14 @@ type RollupFault struct {
 	Has, Sum Sum
 }
 
-// Verify checks a snapshot against itself: reports are contiguous and end at their
-// frontier, each is folded once or queued, entries are the reports of their block,
-// the blocks' hashes chain, roll-ups are the sums of entries, and what agents say of their
-// leases adds up and is settled. What cannot be read is an error; what does not fit is a fault. Of what retention put into files, it
+// Verify checks a snapshot against itself:
+//
+//   - Reports are contiguous and end at their frontier. Each is folded once or queued.
+//   - Entries are the reports of their block, and the blocks' hashes chain.
+//   - Roll-ups are the sums of entries.
+//   - What agents say of their leases adds up and is settled.
+//
+// What cannot be read is an error; what does not fit is a fault. Of facts that retention put into files, it
 // checks what the ledger still holds, and counts it in Archived. Progress may be nil.
 //
 // It holds some hundred bytes for each epoch, and one block with one of its reports.
@@ -156,6 +163,9 @@ func Verify(ctx context.Context, s Snapshot, progress func(Progress)) (*Verified
 		if err := stage(ctx); err != nil {
 			return nil, err
 		}
+	}
+	if v.Lost, err = s.Losses(ctx); err != nil {
+		return nil, err
 	}
 	return &v.Verified, nil
 }

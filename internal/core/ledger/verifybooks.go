@@ -111,9 +111,9 @@ func (v *verification) accounts(ctx context.Context) error {
 	return err
 }
 
-// conserved checks that no account of leases has a difference without a cause that is in
-// order: what agents had is what they spent, gave back, let expire and hold, and what they spent and
-// booked is settled once their epoch is closed.
+// conserved checks that no account of leases has a difference without a legitimate cause. What agents had
+// equals what they spent, gave back, let expire and hold. What they spent and booked is settled once their
+// epoch is closed.
 func (v *verification) conserved(ctx context.Context) error {
 	return v.s.Accounts(ctx, func(r *Reconciled) error {
 		for _, d := range r.Differences() {

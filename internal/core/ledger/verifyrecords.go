@@ -81,11 +81,17 @@ func (f *faults) fault(table, which, format string, args ...any) {
 	f.all = append(f.all, Fault{table, clip(which), fmt.Sprintf(format, args...)})
 }
 
-// VerifyRecords checks what is kept beside usage: the audit log is without a gap, and each row's chain is that of the row
-// before and of itself; policy versions are numbered without a gap; a tenant's statements are too, their periods follow one
-// another, each one's digest is that of its document, which says what the row does, and its block is the ledger's; credits
-// are burnt from what was left of them, as the statements say; keys' hashes are hashes. Each of these has its entry in the
-// audit log. It returns the first faults, and how many others there are.
+// VerifyRecords checks what is kept beside usage:
+//
+//   - The audit log has no gap, and each row's chain follows from the row before and its own content.
+//   - Policy versions are numbered without a gap.
+//   - So are a tenant's statements, and their periods follow one another. Each one's digest is its document's,
+//     the document says what the row says, and its block is the ledger's.
+//   - Credits are burnt from what was left of them, as the statements say.
+//   - Keys' hashes are hashes.
+//
+// Each statement, version, key and credit has its entry in the audit log. It returns the first faults, and how
+// many others there are.
 func VerifyRecords(ctx context.Context, r Records) ([]Fault, int64, error) {
 	v := &records{faults: &faults{}, audited: make(map[string]bool), statements: make(map[statementID]int64), credits: make(map[string]*KeptCredit), left: make(map[string]int64)}
 	for _, check := range []func(context.Context, Records) error{v.audit, v.versions, v.keys, v.stated, v.credited, v.burnt} {
@@ -203,7 +209,8 @@ func (v *records) stated(ctx context.Context, r Records) error {
 	})
 }
 
-// document holds a statement's document against its digest and the rest of the row, and notes what credits it says to pay.
+// document checks a statement's document against its digest and the rest of the row. It notes which credits it
+// pays.
 func (v *records) document(which string, s *KeptStatement) {
 	if sum := sha256.Sum256([]byte(s.Document)); hex.EncodeToString(sum[:]) != s.Digest {
 		v.fault("statements", which, "its digest does not fit its document")

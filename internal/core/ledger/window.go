@@ -25,8 +25,8 @@ func Month(t int64) time.Time {
 // gaps, half-open, in Unix seconds. The zero Window has none.
 type Window struct{ From, To int64 }
 
-// check returns why a row of that slot cannot become an entry, or nil: older than
-// every partition, or more than one slot ahead of now.
+// check returns why a row of that slot cannot become an entry, or nil. The slot may be older than every
+// partition, or more than one slot ahead of now.
 func (w Window) check(slot int64, now time.Time, length time.Duration) error {
 	seconds := max(int64(length/time.Second), 1)
 	ahead := now.Unix() - now.Unix()%seconds + seconds
@@ -41,9 +41,8 @@ func (w Window) check(slot int64, now time.Time, length time.Duration) error {
 	return nil
 }
 
-// month returns the partition of a fact dated at the Unix second t. A date outside
-// the window is held to its nearest month: a report is kept whatever clock its
-// agent has, and its rows are judged one by one.
+// month returns the partition of a fact dated at the Unix second t. A date outside the window goes to its
+// nearest month. So a report is kept whatever clock its agent has, and its rows are judged one by one.
 func (w Window) month(t int64) time.Time {
 	return Month(min(max(t, w.From), w.To-1))
 }

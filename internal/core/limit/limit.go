@@ -29,10 +29,11 @@ const (
 	MaxLog          = 1_000         // units of a sliding window log: the store keeps the time of each
 	MaxQueue        = 10_000        // requests that wait their turn in one agent's copy of a bucket
 	MaxVariants     = 16            // of a limit
-	MaxFlow         = 1_000_000_000 // units a second of any rate: in micro-tokens, and what windows are spread by, below 2^53
-	MaxWait         = time.Hour     // that a request waits its turn
-	MaxHold         = time.Hour     // that a silent agent's share is kept
-	MaxOveragePPM   = 1000 * Micro  // a thousand times the limit
+	// Units a second of any rate: in micro-tokens below 2^53. So is what windows are spread by.
+	MaxFlow       = 1_000_000_000
+	MaxWait       = time.Hour    // that a request waits its turn
+	MaxHold       = time.Hour    // that a silent agent's share is kept
+	MaxOveragePPM = 1000 * Micro // a thousand times the limit
 )
 
 // Algorithm is how a limit turns a rate into decisions.
@@ -51,7 +52,7 @@ const (
 type Outage uint8
 
 const (
-	OutageFallback Outage = iota // a live trickle goes on; without one, deny
+	OutageFallback Outage = iota // it goes on with its part of the rate; where it has none, deny
 	OutageOpen                   // admit, and count
 	OutageClosed                 // deny
 )
@@ -69,8 +70,9 @@ const (
 type FirstTouch uint8
 
 const (
-	TouchAsk   FirstTouch = iota // they wait for the lease: one round trip
-	TouchAdmit                   // they are admitted on credit, which the first renewal takes out
+	TouchCredit FirstTouch = iota // one unit is admitted on credit, where epsilon has room for every agent's; else as TouchAsk
+	TouchAsk                      // they wait for the lease: one round trip
+	TouchAdmit                    // some units are admitted on credit, whatever the limit
 )
 
 // OnChange is what becomes of a window under way when the limit changes.
@@ -93,8 +95,8 @@ type Variant struct {
 // DefaultEpsilonPPM is the allowed relative error of a limit that names none: 5 %.
 const DefaultEpsilonPPM = 50_000
 
-// Limit is one rule: which requests it holds, one bucket per what, and how many
-// units a bucket lets through.
+// Limit is one rule: which requests it holds, the attributes that tell its buckets apart, and how many units a
+// bucket lets through.
 type Limit struct {
 	Name        string
 	Match       []Match  // all must hold
@@ -124,14 +126,26 @@ type Limit struct {
 	OnChange     OnChange
 }
 
-// Reserve is the last part of a bucket, in parts per million of its capacity, that
-// requests of a low or ordinary priority (AttrPriority) may not spend.
+// Reserve is the last part of a bucket, in parts per million of its capacity. Requests of a low or ordinary
+// priority (AttrPriority) may not spend it.
 type Reserve struct{ LowPPM, NormalPPM int64 }
 
 // CountsOnly reports whether the limit has neither a rate nor slots, so that it never denies.
 func (l *Limit) CountsOnly() bool { return l.Rate.Units == 0 && l.Slots == 0 }
 
-// Like reports whether two limits say the same but for rate and burst.
+// Timed reports whether a unit must be taken before its lease or window is over. It must of windows and logs, and of all
+// strict limits but slots.
+func (l *Limit) Timed() bool {
+	switch l.Algorithm {
+	case FixedWindow, SlidingWindowLog:
+		return !l.CountsOnly()
+	case Concurrency:
+		return false
+	}
+	return l.EpsilonPPM == 0 && !l.CountsOnly()
+}
+
+// Like reports whether two limits differ at most in rate and burst.
 func (l *Limit) Like(o *Limit) bool {
 	matches := func(a, b Match) bool { return a.Attribute == b.Attribute && slices.Equal(a.Patterns, b.Patterns) }
 	return l.Name == o.Name && l.Algorithm == o.Algorithm && l.Meter == o.Meter && l.Zone == o.Zone &&
@@ -193,7 +207,7 @@ func (p *Policy) Plan(name string) *Plan {
 	return nil
 }
 
-// PlanOf is the name of t's plan under p: the default plan's where t does not exist.
+// PlanOf is the name of t's plan under p: the default plan's if t does not exist.
 func (p *Policy) PlanOf(t *Tenant) string {
 	if !t.Exists {
 		return p.DefaultPlan
@@ -201,9 +215,8 @@ func (p *Policy) PlanOf(t *Tenant) string {
 	return t.Plan
 }
 
-// TenantLimits returns the limits that t holds under p: those of its plan, or of
-// the default plan where t does not exist, with its overrides in place. It
-// reports false when t has no plan at all, so that its requests are refused.
+// TenantLimits returns the limits that t holds under p: its plan's, with its overrides in place. If t does not
+// exist, the default plan's. It reports false when t has no plan at all, so that its requests are refused.
 func (p *Policy) TenantLimits(t Tenant) ([]Limit, bool) {
 	plan := p.Plan(p.PlanOf(&t))
 	if plan == nil {

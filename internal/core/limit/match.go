@@ -23,10 +23,9 @@ var ErrMatch = errors.New("invalid match")
 // good as none.
 type Attribute struct{ Name, Value string }
 
-// Match holds when the attribute's value has one of the patterns' forms: the
-// exact value, a prefix followed by "*", "*" for any value, or for the attribute
-// ip a CIDR block; a prefix is that of an address's shortest form (RFC 5952). An absent
-// attribute matches nothing.
+// Match holds when the attribute's value fits one of the patterns. A pattern is the exact value, a prefix
+// followed by "*", or "*" for any value. For the attribute ip it may be a CIDR block, and a prefix is of an
+// address's shortest form (RFC 5952). An absent attribute matches nothing.
 type Match struct {
 	Attribute string
 	Patterns  []string
@@ -161,9 +160,8 @@ func mayBeIP(v string) bool {
 	return true
 }
 
-// parseIP reads an address without allocating where v cannot be one. An IPv4 address
-// written as an IPv6 one is the IPv4 address. A zone is left out: it tells one host's networks
-// apart, and says nothing of who asks.
+// parseIP reads an address without allocating where v cannot be one. An IPv4 address written as an IPv6 one is
+// the IPv4 address. A zone is left out: it tells one host's networks apart, and does not identify the caller.
 func parseIP(v string) (netip.Addr, bool) {
 	if i := strings.IndexByte(v, '%'); i >= 0 && strings.IndexByte(v[:i], ':') >= 0 {
 		v = v[:i]
@@ -178,7 +176,7 @@ func parseIP(v string) (netip.Addr, bool) {
 	return a.Unmap(), true
 }
 
-// appendIP appends an address in its shortest form, and what is no address as it is.
+// appendIP appends an address in its shortest form, and any other text as it is.
 func appendIP(dst []byte, v string) []byte {
 	if _, ok := parse4(v); !ok { // else there is no other form
 		if a, ok := parseIP(v); ok {

@@ -9,11 +9,10 @@ import (
 	"strings"
 )
 
-// A Matcher tells which of up to MatcherRules rules a request meets, without asking
-// one after the other: for each attribute that conditions speak of it looks the value up
-// once, which gives the rules that this value leaves, and intersects. It is
-// immutable, and safe for concurrent use. The cost depends on the request's
-// attributes, hardly on the number of rules (BenchmarkMatcher).
+// A Matcher tells which of up to MatcherRules rules a request meets, without asking each. For every attribute
+// in conditions it looks the value up once. That gives the rules that the value leaves, and the Matcher
+// intersects them. It is immutable, and safe for concurrent use. The cost depends on the request's attributes,
+// hardly on the number of rules (BenchmarkMatcher).
 type Matcher struct {
 	all        uint64 // every rule
 	attributes []index
@@ -214,8 +213,8 @@ func (n *node) find(v string) uint64 {
 	return n.exact
 }
 
-// blocks finds the rules whose CIDR blocks an address is in: the address space is cut
-// at the blocks' ends, and each piece knows its rules.
+// blocks finds the rules whose CIDR blocks an address is in. The blocks' ends cut the address space into
+// pieces, and each piece knows its rules.
 type blocks struct {
 	rules    uint64
 	prefixes []block

@@ -12,8 +12,8 @@ import (
 // a gateway: 1 to MaxNameLen bytes of [A-Za-z0-9._-].
 func ValidName(s string) bool { return valid(s, MaxNameLen, "._-") }
 
-// ValidTenant reports whether s can be a tenant's id: 1 to MaxTenantLen bytes of [A-Za-z0-9._:@/-], without empty, "." and ".."
-// elements between slashes. Those would be cleaned out of a URL's path, and name another tenant.
+// ValidTenant reports whether s can be a tenant's id: 1 to MaxTenantLen bytes of [A-Za-z0-9._:@/-]. Elements
+// between slashes may not be empty, "." or "..": a URL's path would lose them, and name another tenant.
 func ValidTenant(s string) bool { return valid(s, MaxTenantLen, "._:@/-") && CleanSegments(s) }
 
 // TenantForm says what ValidTenant asks for.
@@ -45,8 +45,8 @@ func valid(s string, most int, others string) bool {
 	return true
 }
 
-// ValidValue reports whether s can be an attribute's value in a bucket's key and in
-// the ledger: at most MaxValueLen bytes of UTF-8 without control characters.
+// ValidValue reports whether s can be an attribute's value in a bucket's key and in the ledger. It must have at
+// most MaxValueLen bytes of UTF-8 without control characters.
 func ValidValue(s string) bool {
 	if len(s) > MaxValueLen {
 		return false
@@ -59,9 +59,8 @@ func ValidValue(s string) bool {
 	return utf8.ValidString(s)
 }
 
-// Value returns s if it is valid as an attribute's value, and otherwise one that
-// stands for it: its clean beginning and a hash of the whole, so that what is too
-// long or broken still has a bucket of its own.
+// Value returns s if it is valid as an attribute's value. Otherwise it returns the clean beginning of s with a
+// hash of the whole. So a value that is too long or broken still has a bucket of its own.
 func Value(s string) string {
 	if ValidValue(s) {
 		return s

@@ -10,14 +10,15 @@ import (
 // MaxNames bounds the patterns of Names.
 const MaxNames = 64
 
-// Names is a set of names, of which a pattern gives one ("acme") or all that begin so ("acme/*"). The zero Names
+// Names is a set of names. A pattern gives one name ("acme"), or all with a prefix ("acme/*"). The zero Names
 // holds none.
 type Names struct {
 	exact    map[string]struct{}
 	prefixes []string
 }
 
-// ParseNames reads patterns; valid says what a name is. A lone "*" is refused: who means all names gives no pattern.
+// ParseNames reads patterns; valid says what a name is. A lone "*" is refused: to mean all names, give no
+// pattern.
 func ParseNames(patterns []string, valid func(string) bool) (Names, error) {
 	if len(patterns) > MaxNames {
 		return Names{}, fmt.Errorf("there are %d names; at most %d are allowed", len(patterns), MaxNames)

@@ -1,8 +1,8 @@
 package limit
 
-// Overage is the limit that holds what a soft one admits above itself: the same
-// requests and buckets, and the stated part of its rate and burst, rounded down
-// to whole units and at least one. Without a cap it only counts.
+// Overage is the limit on what a soft limit admits above itself. It has the same requests and buckets, and
+// OveragePPM of the rate and burst. Both are rounded down to whole units, and are at least one. Without a cap
+// it only counts.
 func (l *Limit) Overage() Limit {
 	out := *l
 	out.Enforcement, out.OveragePPM, out.Borrow, out.Lockout, out.FirstTouch = Hard, 0, 0, 0, TouchAsk
@@ -23,5 +23,5 @@ func (l *Limit) Overage() Limit {
 	return out
 }
 
-// soft reports whether the limit has buckets of what it admits above itself.
+// soft reports whether the limit has buckets for its overage.
 func (l *Limit) soft() bool { return l.Enforcement == Soft && l.Rate.Units > 0 }

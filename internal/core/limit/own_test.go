@@ -57,8 +57,8 @@ func set(t *testing.T, v reflect.Value) {
 	}
 }
 
-// A tenant's override has the plan's rule where it differs in rate and burst alone, and one of its own otherwise; by
-// itself it says what the override does.
+// A tenant's override has the plan's rule if it differs only in rate and burst, and one of its own otherwise.
+// By itself it says what the override does.
 func TestOverridesShareRules(t *testing.T) {
 	each := Limit{Name: "each", By: []string{"user"}, Match: []Match{{"path", []string{"/a*"}}}, Algorithm: TokenBucket, Rate: rate(t, "10/second"), Burst: 20, Meter: "calls"}
 	soft := Limit{Name: "soft", Algorithm: TokenBucket, Rate: rate(t, "10/second"), Burst: 20, Enforcement: Soft, OveragePPM: 100_000}

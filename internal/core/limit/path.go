@@ -5,10 +5,9 @@ import (
 	"strings"
 )
 
-// CleanPath is a decoded URL path as limits are matched against it, without empty,
-// "." and ".." elements: whatever serves the request takes its spellings for one,
-// so a limit on /orders must hold for //orders and /x/../orders too. A slash at the
-// end stays, and a path that is clean already is returned as it is.
+// CleanPath is a decoded URL path as limits match it, without empty, "." and ".." elements. Servers take all
+// spellings of a path for one, so a limit on /orders must hold for //orders and /x/../orders too. A slash at
+// the end stays. A path that is clean already is returned as it is.
 func CleanPath(p string) string {
 	if !strings.HasPrefix(p, "/") {
 		p = "/" + p

@@ -3,6 +3,7 @@ package limit
 import (
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -31,8 +32,8 @@ const (
 	Year
 )
 
-// calendars names each unit, with its nominal length: that of a day without a
-// change of clocks, of a month of 30 days, of a year of 365.
+// calendars names each unit, with its nominal length. A day is one without a change of clocks, a month has 30
+// days, a year 365.
 var calendars = [...]struct {
 	name, short string
 	nominal     time.Duration
@@ -55,8 +56,8 @@ func (c Calendar) String() string {
 	return "calendar(" + strconv.Itoa(int(c)) + ")"
 }
 
-// Nominal is the unit's length when nothing out of the ordinary happens: 24 hours
-// for a day, 30 days for a month, 365 for a year; 0 for NoCalendar.
+// Nominal is the unit's ordinary length: 24 hours for a day, 30 days for a month, 365 for a year; 0 for
+// NoCalendar.
 func (c Calendar) Nominal() time.Duration {
 	if int(c) < len(calendars) {
 		return calendars[c].nominal
@@ -174,9 +175,8 @@ func ShortDuration(d time.Duration) string {
 	return s
 }
 
-// MicroPerSecond is the rate in micro-tokens a second, rounded down, for a
-// period of fixed length; it stays below 2^53 for rates up to 9·10^9 a second
-// and saturates there.
+// MicroPerSecond is the rate in micro-tokens a second, rounded down, for a period of fixed length. It stays
+// below 2^53 for rates up to 9·10^9 a second, and saturates there.
 func (r Rate) MicroPerSecond() int64 {
 	if r.Units <= 0 || r.Per <= 0 {
 		return 0
@@ -193,10 +193,15 @@ func rateFault(s, what string) error {
 	return fmt.Errorf("%w %q: %s", ErrRate, clip(s), what)
 }
 
-// clip keeps what is quoted in a message short.
+// clip keeps quotations in a message short.
 func clip(s string) string {
 	if len(s) > 64 {
 		return s[:61] + "..."
 	}
 	return s
+}
+
+// Takes is how many microseconds a bucket of the rate takes to gain n units.
+func (r Rate) Takes(n int64) int64 {
+	return int64(min(math.Ceil(float64(n)*float64(r.Per.Microseconds())/float64(r.Units)), 1<<53))
 }

@@ -132,8 +132,8 @@ func TestMicroPerSecond(t *testing.T) {
 	}
 }
 
-// FuzzParseRate: what is read is within bounds, is written back so that it reads
-// the same, and has windows that hold the time they were asked for.
+// FuzzParseRate: a rate that can be read is within bounds, and reads the same when written back. Its windows
+// hold the time they were asked for.
 func FuzzParseRate(f *testing.F) {
 	for _, s := range []string{"100/hour", "10/30s", "1/500ms", "1/year", "0/s", "9/m", "1/1.5h", "/", "10/0.001s", "1/h", "99999999999/day"} {
 		f.Add(s, int64(1_700_000_000_000_000))

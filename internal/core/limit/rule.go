@@ -10,8 +10,8 @@ import (
 )
 
 var (
-	// ErrNoPlan means that a tenant, or an ancestor of it, is under no plan: it is
-	// unknown and the policy has no default, or its plan is gone. Its requests are refused.
+	// ErrNoPlan means that a tenant, or an ancestor of it, is under no plan. Either it is unknown and the
+	// policy has no default, or its plan is gone. Its requests are refused.
 	ErrNoPlan = errors.New("limit: tenant has no plan")
 	// ErrSuspended means that a tenant, or an ancestor of it, is suspended.
 	ErrSuspended = errors.New("limit: tenant is suspended")
@@ -95,7 +95,7 @@ func (r *Rule) with(l Limit) *Rule {
 	return &o
 }
 
-// Overage returns the rule of what a soft limit admits above itself; nil for others.
+// Overage returns the rule of a soft limit's overage; nil for others.
 func (r *Rule) Overage() *Rule { return r.overage }
 
 // For returns the rule as the tenant has it: itself, or one of its variants.
@@ -146,8 +146,8 @@ const (
 	DeniedBy          // the limit denies it, whatever is left
 )
 
-// Listed says whether one of the limit's lists has the request: any of its
-// conditions is enough, and the allow list goes before the deny list. It allocates as Matcher.Match does.
+// Listed says whether one of the limit's lists has the request. Any of its conditions is enough, and the allow
+// list goes before the deny list. It allocates as Matcher.Match does.
 func (r *Rule) Listed(attributes []Attribute) Listing {
 	for i := range r.allow {
 		if r.allow[i].holds(attributes) {
@@ -182,11 +182,10 @@ func (r *Rule) Reserved(attributes []Attribute) int64 {
 // Values is how many values tell the limit's buckets apart, the tenant of a plan's limit not counted.
 func (r *Rule) Values() int { return len(r.by) }
 
-// AppendValue appends the i-th value that tells this request's bucket apart: at
-// most MaxValueLen bytes, empty when the attribute is absent, so that such
-// requests share one bucket rather than escape the limit. An address is in its shortest form
-// (RFC 5952), so that it has one bucket however it is written. It allocates only when
-// dst has no room, or the value is too long or broken.
+// AppendValue appends the i-th value that tells this request's bucket apart, at most MaxValueLen bytes. It is
+// empty if the attribute is absent: such requests share one bucket rather than escape the limit. An address is
+// in its shortest form (RFC 5952), so it has one bucket however it is written. It allocates only when dst has
+// no room, or the value is too long or broken.
 func (r *Rule) AppendValue(dst []byte, i int, attributes []Attribute) []byte {
 	return r.by[i].append(dst, attributes)
 }
@@ -210,8 +209,8 @@ func (r *Rule) Hold() Held {
 	return Held{Rule: r, Rate: r.Limit.Rate, Burst: r.Limit.Burst, Meter: r.Limit.Meter}
 }
 
-// shares reports whether a tenant's own limit is the rule's but for rate and burst, so that the rule holds its requests as well.
-// What a soft limit admits above itself goes by its rate: its rule is nobody else's.
+// shares reports whether a tenant's own limit differs from the rule at most in rate and burst. Then the rule
+// holds its requests as well. The overage of a soft limit goes by its rate, so nobody shares its rule.
 func (r *Rule) shares(own *Limit) bool {
 	return r.overage == nil && r.Limit.Rate.Units > 0 && own.Rate.Units > 0 && r.Limit.Like(own)
 }
@@ -279,8 +278,8 @@ func (r *Rules) plan(t *Tenant) (rules []*Rule, same bool, err error) {
 	return rules, len(t.Overrides) == 0 && !r.varied[name], nil
 }
 
-// Tenant returns the rules of t's plan as t has them: by its variants, and with its
-// overrides in place, which have none: they say what this tenant has.
+// Tenant returns the rules of t's plan as t has them: its variants, and its overrides in place. Overrides have
+// no variants, for they say what this tenant has.
 func (r *Rules) Tenant(t Tenant) ([]*Rule, error) {
 	rules, same, err := r.plan(&t)
 	if err != nil || same {
@@ -350,8 +349,8 @@ func override(own []Held, t *Tenant, o *Limit) ([]Held, error) {
 	return own, nil
 }
 
-// Find returns the rule of that name that holds for tenant t, or of the policy's
-// top level when t is nil; nil when there is none.
+// Find returns the rule of that name that holds for tenant t. For a nil t it returns the policy's top-level
+// rule. It is nil when there is none.
 func (r *Rules) Find(t *Tenant, name string) *Rule {
 	rules := r.top
 	if t != nil {
@@ -368,12 +367,11 @@ func (r *Rules) Find(t *Tenant, name string) *Rule {
 	return nil
 }
 
-// Chain returns every rule that holds for the requests of chain[0], whose
-// ancestors follow it up to the root: the policy's top level, its own plan's and
-// each ancestor's. The strictest come first, so that a denial is found early;
-// those that only count come last. It is meant to be kept with the tenant, not
-// made for each request. Errors wrap ErrNoPlan, ErrSuspended, ErrCapped or ErrChain. With ErrSuspended and ErrCapped
-// it returns the limits all the same: what was used already is counted there.
+// Chain returns every rule that holds for the requests of chain[0]; its ancestors follow it up to the root.
+// They are the policy's top level, its own plan's and each ancestor's rules. The strictest come first, so that
+// a denial is found early; those that only count come last. The result is meant to be kept with the tenant, not
+// made for each request. Errors wrap ErrNoPlan, ErrSuspended, ErrCapped or ErrChain. With ErrSuspended and
+// ErrCapped it still returns the limits: what was used already is counted there.
 func (r *Rules) Chain(chain []Tenant) ([]Held, error) {
 	if len(chain) == 0 || len(chain) > MaxTenantLevels {
 		return nil, fmt.Errorf("%w: 1 to %d tenants, got %d", ErrChain, MaxTenantLevels, len(chain))

@@ -5,16 +5,16 @@ import (
 	"strings"
 )
 
-// BeginsNoAddress reports whether a pattern of the attribute ip is a prefix that looks like an address's, and that the shortest form of none
-// begins with: 2001:0db8*, 10.0.00*.
+// BeginsNoAddress reports whether a pattern of the attribute ip is a prefix that looks like an address's, but
+// begins no address's shortest form: 2001:0db8*, 10.0.00*.
 func BeginsNoAddress(pattern string) bool {
 	p, ok := strings.CutSuffix(pattern, "*")
 	if !ok || !mayBeIP(p) || !strings.ContainsAny(p, ".:") {
 		return false
 	}
 	p = strings.ToLower(p)
-	// What it begins is made complete in every way that matters: ones stand for numbers that are not zero, and zeros are left out at the end
-	// where those within are to stay.
+	// The prefix is completed in every way that matters. Ones stand for numbers that are not zero. Zeros are
+	// left out at the end, so that those within the prefix stay.
 	for _, digit := range []string{"", "1"} {
 		for _, sep := range []string{":1", ".1"} {
 			for n := range 8 {

@@ -2,9 +2,8 @@ package limit
 
 import "math/bits"
 
-// Point is where a tenant stands among all tenants for limits of that name: a fixed
-// number below Micro that depends on nothing but the two names, so that servers and
-// agents agree without telling each other, on every machine and in every release.
+// Point is a tenant's place among all tenants for limits of that name: a fixed number below Micro. It depends
+// only on the two names, so servers and agents agree without talking, on every machine and in every release.
 // Tenants are spread evenly, and for each name anew.
 func Point(name, tenant string) int64 {
 	h := uint64(14695981039346656037) // FNV-1a; the separator can be in neither
@@ -23,12 +22,11 @@ func Point(name, tenant string) int64 {
 	return int64(point)
 }
 
-// Variant returns the index of the variant that the tenant has, -1 for the limit itself.
+// Variant returns the index of the tenant's variant, -1 for the limit itself.
 //
-// Variants take up the line of points in their order, each as much as its share. So a tenant
-// keeps what it has while a later variant is added, taken away or changes its share; growing
-// the last one takes tenants from the limit itself only; and growing another
-// moves no more tenants between those after it than it takes, for each of them.
+// Variants take up the line of points in their order, each as much as its share. So a tenant keeps its variant
+// while a later one is added, removed or changes its share. Growing the last variant takes tenants only from
+// the limit itself. Growing another by some share moves at most that share of tenants at each later boundary.
 func (l *Limit) Variant(tenant string) int {
 	if len(l.Variants) == 0 {
 		return -1

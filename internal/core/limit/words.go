@@ -8,7 +8,7 @@ var (
 		SlidingWindow: "sliding_window", SlidingWindowLog: "sliding_window_log", Concurrency: "concurrency",
 	}
 	outages      = [...]string{OutageFallback: "fallback", OutageOpen: "open", OutageClosed: "closed"}
-	firstTouches = [...]string{TouchAsk: "ask", TouchAdmit: "admit"}
+	firstTouches = [...]string{TouchCredit: "credit", TouchAsk: "ask", TouchAdmit: "admit"}
 	onChanges    = [...]string{ChangeKeep: "keep", ChangeProrate: "prorate"}
 	enforcements = [...]string{Hard: "hard", Strict: "strict", Soft: "soft"}
 )

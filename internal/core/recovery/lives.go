@@ -12,7 +12,7 @@ import (
 	"github.com/f4ee788f/quota/internal/core/usage"
 )
 
-// journalSync is what a loss of power may take of what was counted.
+// journalSync is the interval of syncs: a loss of power takes at most the usage of so long.
 const journalSync = 100 * time.Millisecond
 
 // Journal is a client's journal: the life that it writes, and those before that are to be settled.
@@ -21,6 +21,10 @@ type Journal struct {
 	Life    *journal.Life
 	Past    []*Past
 	Refused int64 // bytes of logs that were not believed, and are kept aside
+	// Unsealed is units that those before have in cells alone, under a secret.
+	Unsealed int64
+	// Tenants are those that the last life ended with: they are likely to be asked for again.
+	Tenants []string
 	records *usage.Journal
 }
 
@@ -29,6 +33,11 @@ type Past struct {
 	Life   *journal.Life
 	Outbox *usage.Outbox
 	Units  int64 // that were not acknowledged when it was read
+	// Unsealed is units of these that the journal does not vouch for.
+	Unsealed int64
+
+	unknown int   // cells that are missing: what was not sealed of them is not known
+	cut     int64 // unsealed units that found no room
 }
 
 // Records is what buckets and reports are recorded in; nil, which records nothing, without a journal.
@@ -60,7 +69,7 @@ func Open(cfg *Config, epoch int64) (_ *Journal, err error) {
 			err = fmt.Errorf("%w: %w", ErrJournal, err)
 		}
 	}()
-	dir, err := journal.OpenSealed(cfg.Dir, cfg.Secret)
+	dir, err := journal.Open(cfg.Dir, cfg.Secret)
 	if err != nil {
 		return nil, err
 	}
@@ -81,6 +90,7 @@ func Open(cfg *Config, epoch int64) (_ *Journal, err error) {
 	if k.Past, err = k.readPast(cfg.Agent, cfg.Log); err != nil {
 		return nil, err
 	}
+	k.Tenants = lastTenants(dir)
 	if err := dir.Prune(time.Now(), cfg.Age, cfg.Bytes); err != nil {
 		return nil, err
 	}
@@ -89,6 +99,20 @@ func Open(cfg *Config, epoch int64) (_ *Journal, err error) {
 	}
 	k.records = usage.NewJournal(k.Life)
 	return k, nil
+}
+
+// lastTenants returns the tenants of the newest log, settled or not. They are a hint: none where it cannot be read.
+func lastTenants(dir *journal.Dir) []string {
+	logs, _ := dir.Kept()
+	if len(logs) == 0 {
+		return nil
+	}
+	last := logs[len(logs)-1]
+	life := usage.NewRecovery(last.Agent, last.Epoch)
+	if dir.Read(last, life.Record) != nil {
+		return nil
+	}
+	return life.Tenants()
 }
 
 // readPast reads the lives of an agent that are not settled; of any, where none is named. What it
@@ -112,6 +136,14 @@ func (k *Journal) readPast(name string, log *slog.Logger) (lives []*Past, err er
 			log.Error("the journal's log was changed or torn: what is behind is not settled, and kept aside",
 				"agent", h.Agent, "epoch", h.Epoch, "file", r.File, "bytes", r.Bytes, "why", r.Why)
 		}
+		if err == nil && p.Life.Marked {
+			log.Error("somebody without the secret wrote into the journal's cells that a life was given up: that is not believed",
+				"agent", h.Agent, "epoch", h.Epoch)
+		}
+		if err == nil && p.unknown > 0 {
+			log.Error("cells of the journal are missing: what is sealed of them is settled, and what is not is unknown",
+				"agent", h.Agent, "epoch", h.Epoch, "cells", p.unknown)
+		}
 		switch {
 		case errors.Is(err, errGivenUp):
 			// It may be behind what was settled: nothing is settled from it.
@@ -127,6 +159,14 @@ func (k *Journal) readPast(name string, log *slog.Logger) (lives []*Past, err er
 			}
 		default:
 			log.Info("a life of the journal is to be settled first", "agent", h.Agent, "epoch", h.Epoch, "units", p.Units)
+			if k.Unsealed += p.Unsealed; p.Unsealed > 0 {
+				log.Warn("units are in cells of the journal alone, which are not sealed: they go to quarantine, for an operator to retry or discard",
+					"agent", h.Agent, "epoch", h.Epoch, "units", p.Unsealed)
+			}
+			if p.cut > 0 {
+				log.Error("cells of the journal hold more units than a life can have, which somebody wrote there: those are not settled",
+					"agent", h.Agent, "epoch", h.Epoch, "units", p.cut)
+			}
 			lives = append(lives, p)
 		}
 	}
@@ -138,6 +178,7 @@ var errGivenUp = errors.New("given up by the process that wrote it")
 
 func readLife(dir *journal.Dir, h journal.Header) (*Past, error) {
 	recovery := usage.NewRecovery(h.Agent, h.Epoch)
+	recovery.Sealed = h.Sealed()
 	life, err := dir.Resume(h, recovery.Record)
 	if errors.Is(err, journal.ErrVoid) {
 		return nil, errGivenUp
@@ -149,7 +190,8 @@ func readLife(dir *journal.Dir, h journal.Header) (*Past, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("life %d: %w", h.Epoch, err), life.Close())
 	}
-	return &Past{life, outbox, outbox.State().Units}, nil
+	s := outbox.State()
+	return &Past{life, outbox, s.Units, s.Unsealed, recovery.Unknown, recovery.Cut}, nil
 }
 
 // Run syncs until ctx ends.

@@ -29,8 +29,9 @@ func NewAgent() string {
 	return fmt.Sprintf("%.64s-%d-%s", clean, os.Getpid(), hex.EncodeToString(chance[:]))
 }
 
-// epochBits of an epoch, the last of its microseconds, are random: epochs rise from second to second, nobody knows
-// the next, and copies of a process that start together do not share one. Lives of a journal rise always (journal.Apart).
+// epochBits is how many bits of an epoch, the last of its microseconds, are random. Epochs rise from second to
+// second, nobody knows the next, and copies of a process that start together do not share one. Lives of a
+// journal always rise (journal.Apart).
 const epochBits = 20
 
 // NewEpoch is an epoch that begins now.

@@ -38,9 +38,11 @@ type RecoveredLife struct {
 	Settled int64 // of these, acknowledged now
 	Reports int64 // that carried them
 	Aside   int64 // units of reports that the ledger did not take: only an operator can place them
+	// Unsealed is units of Units that the ledger has put into quarantine, for the journal does not vouch for them.
+	Unsealed int64
 }
 
-// RecoveredUsage is what was found of one tenant.
+// RecoveredUsage is one tenant's usage that was found.
 type RecoveredUsage struct {
 	Tenant, Meter    string
 	Admitted, Denied int64
@@ -48,7 +50,7 @@ type RecoveredUsage struct {
 
 // Recover settles what the sessions of a journal's directory left. It ends when all is acknowledged, or with ctx.
 func Recover(ctx context.Context, api quotav1.LeaseServiceClient, dir string, secret []byte, log *slog.Logger) (done Recovered, err error) {
-	d, err := journal.OpenSealed(dir, secret)
+	d, err := journal.Open(dir, secret)
 	if err != nil {
 		return done, fmt.Errorf("%w: %w", ErrJournal, err)
 	}
@@ -71,7 +73,7 @@ func Recover(ctx context.Context, api quotav1.LeaseServiceClient, dir string, se
 	for len(k.Past) > 0 && err == nil {
 		p := k.Past[0]
 		s := p.Outbox.State()
-		life := RecoveredLife{Agent: p.Life.Agent, Host: p.Life.Host, Epoch: p.Life.Epoch, Units: p.Units, Reports: int64(s.Reports)}
+		life := RecoveredLife{Agent: p.Life.Agent, Host: p.Life.Host, Epoch: p.Life.Epoch, Units: p.Units, Reports: int64(s.Reports), Unsealed: p.Unsealed}
 		err = p.settle(ctx, &look, &done)
 		s = p.Outbox.State()
 		life.Settled, life.Aside = life.Units-s.Units-s.AsideUnits, s.AsideUnits

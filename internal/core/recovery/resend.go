@@ -22,9 +22,10 @@ import (
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
-// Resender sends again what a ledger has forgotten that went back: one restored from a backup, or failed over to a standby
-// that had not everything. A journal keeps acknowledged reports, and those that are missing are sent: the same bytes under
-// the same numbers, which the ledger takes once, whoever sends them and however often.
+// Resender sends again what a ledger that went back has forgotten. Such a ledger was restored from a backup, or
+// failed over to a standby that lacked some of it. A journal keeps acknowledged reports. Those missing from the
+// ledger are sent as the same bytes under the same numbers. The ledger takes them once, however often and from
+// however many they come.
 type Resender struct {
 	Dir   *journal.Dir
 	Agent string // whose reports count; empty for anybody's
@@ -50,8 +51,8 @@ type Resent struct {
 	Asked     bool // how far epochs are settled was answered
 }
 
-// Forgotten is how many units of epochs were acknowledged, are not in the ledger, and cannot be sent again: the most that
-// was ever found of each, for a journal that is pruned knows of fewer and fewer.
+// Forgotten is how many units of epochs were acknowledged, are not in the ledger, and cannot be sent again. It
+// is the most ever found of each, for a journal that is pruned knows of fewer and fewer.
 type Forgotten map[ledger.Epoch]int64
 
 // Add notes units of an epoch.
@@ -77,9 +78,9 @@ func (f Forgotten) Units() (sum int64) {
 	return sum
 }
 
-// Run asks how far the epochs of all logs are settled, and sends what is missing until it is settled, which
-// may take as long as the ledger is away, or until ctx ends. known is how far epochs were acknowledged
-// beyond what the logs say.
+// Run asks how far the epochs of all logs are settled, and sends what is missing until it is settled. That may
+// take as long as the ledger is away, or until ctx ends. known is how far epochs were acknowledged beyond what
+// the logs say.
 func (a *Resender) Run(ctx context.Context, known map[ledger.Epoch]Reached) (r Resent, err error) {
 	for range resendTries {
 		var before []journal.Kept
@@ -170,8 +171,8 @@ func (a *Resender) read(ctx context.Context, k journal.Kept, report func(ledger.
 	}
 }
 
-// behind asks how far the epochs are settled, and returns those that are less far than was said. All are asked of one ledger:
-// where it becomes another meanwhile, all are asked anew.
+// behind asks how far the epochs are settled, and returns those settled less far than was said. All are asked
+// of one ledger: if it becomes another meanwhile, all are asked anew.
 func (a *Resender) behind(ctx context.Context, said map[ledger.Epoch]Reached, r *Resent) (map[ledger.Epoch]*ledger.Frontier, error) {
 	for range resendTries {
 		behind, name, one, err := a.ask(ctx, said)

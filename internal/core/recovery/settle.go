@@ -25,7 +25,7 @@ const (
 	MaxSendBytes  = 8 << 20          // of payloads
 )
 
-// Settle sends reports, and returns what was said of each, and by which ledger.
+// Settle sends reports, and returns their receipts and the ledger's name.
 func Settle(ctx context.Context, api quotav1.LeaseServiceClient, reports []ledger.Report, accounts *quotav1.LeaseAccounts) ([]ledger.Receipt, string, error) {
 	req := &quotav1.SettleRequest{Accounts: accounts}
 	for i := range reports {
@@ -45,18 +45,19 @@ func Settle(ctx context.Context, api quotav1.LeaseServiceClient, reports []ledge
 	return receipts, resp.Ledger, nil
 }
 
-// Epochs under which reports go on, where the one that they were of takes no more, are chosen so that none is given to two
-// lives, and copies of a life that say the same take the same. That nothing is settled twice does not rest on that: the
-// ledger lets one epoch go on from another (ledger.Origin).
+// Reports go on under another epoch where theirs takes no more. No such epoch is given to two lives, and copies
+// of a life that say the same take the same epoch. That nothing is settled twice does not rest on that: the
+// ledger lets only one epoch go on from another (ledger.Origin).
 //
-//   - what a life left goes on under the next number, never the clock's: whoever settles another copy of it sends the same
-//     bytes under the same numbers, and all of it is acknowledged.
-//   - a life that is alive goes on at the clock's time, that a twin which shares its epoch has another, and at least
-//     Stride later, which leaves the numbers between to those who settle what it leaves.
-//   - the next life begins journal.Apart later at least.
+//   - The remains of an ended life go on under the next number, never the clock's. Another copy of them is sent
+//     as the same bytes under the same numbers, and all of it is acknowledged.
+//   - A running life goes on at the clock's time, at least Stride later. So a twin with the same epoch gets
+//     another, and the numbers between are left for the remains.
+//   - The next life begins at least journal.Apart later.
 
-// Stride is more epochs than what a life left ever goes on under: each is one refusal by the ledger.
+// Stride exceeds the number of epochs that a life's remains ever go on under: each is one refusal by the
+// ledger.
 const Stride = 1 << 10
 
-// LeftEpoch is what the reports that a life left go on under.
+// LeftEpoch is the epoch under which a life's remaining reports go on.
 func LeftEpoch(o *usage.Outbox) int64 { return o.State().Epoch + 1 }

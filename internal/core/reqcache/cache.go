@@ -6,13 +6,14 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/f4ee788f/quota/internal/core/bucket"
 	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
 const (
-	// window is in how many slots a request may be, from the one that its key names on: two cache lines or three.
+	// window is the number of slots that a request may be in, from the one that its key names: some three cache lines.
 	window = 8
-	// leastSlots are those of the first table, and leastSeen the requests of which it notes that they came once.
+	// leastSlots is the size of the first table, and leastSeen how many requests it notes as having come once.
 	leastSlots = 1 << 10
 	leastSeen  = 1 << 15
 	// stay is how many sweeps a request stays without use: some two minutes, as a bucket does.
@@ -27,13 +28,13 @@ type Cache[V any] struct {
 	growing atomic.Bool
 	grows   sync.WaitGroup
 
-	mu     sync.Mutex // of writers; whoever decides a request only tries it
+	mu     sync.Mutex // of writers; a request only tries it
 	shapes map[string]*shape
 	closed bool
 }
 
-// table is replaced when it is full, or much too large. A slot's key and what it points to are written one after the other: a
-// reader that sees them of two requests compares the attributes, and misses.
+// table is replaced when it is two thirds full, or much too large. A slot's fields are written one after the other. A
+// reader that sees the key of one request and the attributes of another compares the attributes, and misses.
 type table[V any] struct {
 	slots []slot[V]       // a power of two, and window more
 	shift int             // of a key, to its slot
@@ -44,10 +45,10 @@ type table[V any] struct {
 type slot[V any] struct {
 	key   atomic.Uint64
 	known atomic.Pointer[known[V]]
+	first atomic.Pointer[bucket.Hot]
 }
 
-// known is a request that is remembered. With a V of 40 bytes it takes two cache lines that a processor reads together: a
-// request that is found costs them, its slot's line, and those that V points to.
+// known is a request that is remembered. With a V of 40 bytes it takes two cache lines that a processor reads together.
 type known[V any] struct {
 	shape  *shape
 	values string       // each behind its length
@@ -76,35 +77,39 @@ func (t *table[V]) at(k Key) []slot[V] {
 	return t.slots[first : first+window : first+window]
 }
 
-// Get returns what a request came to; nil where that is not known. again then says that it came before, and is worth
-// remembering: most requests of a flood come once.
-func (c *Cache[V]) Get(k Key, attributes []limit.Attribute) (v *V, again bool) {
+// Get returns the value of a request; nil where that is not known. again then says that the request came before, and is
+// worth remembering: most requests of a flood come once. dry says that the request's first bucket had no unit. The
+// bucket is read before the attributes are compared, so that the processor waits for both at once. Among 100,000
+// requests that saves a fifth of a decision. While the request is being written, dry may be another bucket's.
+func (c *Cache[V]) Get(k Key, attributes []limit.Attribute) (v *V, dry, again bool) {
 	t := c.table.Load()
 	slots := t.at(k)
 	for i := range slots {
 		if slots[i].key.Load() != uint64(k) {
 			continue
 		}
+		first := slots[i].first.Load()
+		dry = first != nil && first.Dry()
 		if n := slots[i].known.Load(); n != nil && n.is(attributes) {
 			if n.idle.Load() != 0 {
 				n.idle.Store(0)
 			}
-			return &n.value, false
+			return &n.value, dry, false
 		}
 	}
 	if k == 0 {
-		return nil, false
+		return nil, false, false
 	}
 	seen := &t.seen[uint64(k)>>(64-bits.Len(uint(len(t.seen)-1)))]
 	if again = seen.Load() == uint32(k); !again {
 		seen.Store(uint32(k))
 	}
-	return nil, again
+	return nil, false, again
 }
 
-// Put remembers what a request came to, in place of what it came to before, and no more than so many requests. While another
-// writes it does nothing.
-func (c *Cache[V]) Put(k Key, attributes []limit.Attribute, v V, most int) {
+// Put remembers a request's value and its first bucket, in place of earlier ones. The cache holds at most the given
+// number of requests. While another writes, Put does nothing.
+func (c *Cache[V]) Put(k Key, attributes []limit.Attribute, first *bucket.Hot, v V, most int) {
 	if k == 0 || !c.mu.TryLock() {
 		return
 	}
@@ -119,7 +124,7 @@ func (c *Cache[V]) Put(k Key, attributes []limit.Attribute, v V, most int) {
 	t := c.table.Load()
 	n := &known[V]{shape: s, value: v}
 	n.says(attributes)
-	if t.put(k, n, t.count < most) && 2*t.count > len(t.slots)-window && c.growing.CompareAndSwap(false, true) {
+	if t.put(k, n, first, t.count < most) && 3*t.count > 2*(len(t.slots)-window) && c.growing.CompareAndSwap(false, true) {
 		c.grows.Go(func() {
 			defer c.growing.Store(false)
 			c.mu.Lock()
@@ -137,18 +142,18 @@ func (c *Cache[V]) Close() {
 	c.grows.Wait()
 }
 
-// put takes the slot of the same request, a free one if there is room for more, or that of one that was not used for long;
-// and reports whether there is one more then. The mutex is held.
-func (t *table[V]) put(k Key, n *known[V], room bool) (more bool) {
+// put takes the slot of the same request. Else it takes a free one if there is room for more, or the one that was
+// unused for longest. It reports whether one more request is known then. The mutex is held.
+func (t *table[V]) put(k Key, n *known[V], first *bucket.Hot, room bool) (more bool) {
 	slots := t.at(k)
 	var free, idlest *slot[V]
-	from := rand.IntN(window) // of those that are all in use any goes
+	from := rand.IntN(window) // if all are in use, any will do
 	for i := range slots {
 		s := &slots[(from+i)%window]
 		switch was := s.known.Load(); {
 		case was == nil:
 		case s.key.Load() == uint64(k) && was.values == n.values && was.shape == n.shape:
-			s.known.Store(n)
+			s.store(k, n, first)
 			return false
 		case idlest == nil || was.idle.Load() > idlest.known.Load().idle.Load():
 			idlest = s
@@ -159,40 +164,41 @@ func (t *table[V]) put(k Key, n *known[V], room bool) (more bool) {
 	}
 	switch {
 	case free != nil && room:
-		free.store(k, n)
+		free.store(k, n, first)
 		t.count++
 		return true
 	case idlest != nil:
-		idlest.store(k, n)
+		idlest.store(k, n, first)
 	}
 	return false
 }
 
-func (s *slot[V]) store(k Key, n *known[V]) {
+func (s *slot[V]) store(k Key, n *known[V], first *bucket.Hot) {
 	s.key.Store(uint64(k))
+	s.first.Store(first)
 	s.known.Store(n)
 }
 
 func (t *table[V]) empty(s *slot[V]) {
-	s.known.Store(nil)
-	s.key.Store(0)
+	s.store(0, nil, nil)
 	t.count--
 }
 
-// resize replaces the table by one of so many slots. The mutex is held.
+// resize replaces the table by one with the given number of slots. The mutex is held.
 func (c *Cache[V]) resize(slots int) {
 	old := c.table.Load()
 	next := newTable[V](slots)
 	next.saw(old.seen)
 	for i := range old.slots {
-		if n := old.slots[i].known.Load(); n != nil {
-			next.put(Key(old.slots[i].key.Load()), n, true)
+		s := &old.slots[i]
+		if n := s.known.Load(); n != nil {
+			next.put(Key(s.key.Load()), n, s.first.Load(), true)
 		}
 	}
 	c.table.Store(next)
 }
 
-// saw takes over what was seen; of a smaller table each key may be in either of two places.
+// saw takes over the notes on requests seen once, as far as the places of keys in the other table allow.
 func (t *table[V]) saw(seen []atomic.Uint32) {
 	if len(seen) == len(t.seen) {
 		t.seen = seen
@@ -203,23 +209,8 @@ func (t *table[V]) saw(seen []atomic.Uint32) {
 	}
 }
 
-// Delete forgets a request, if it is known for that. While another writes it does nothing.
-func (c *Cache[V]) Delete(k Key, v *V) {
-	if !c.mu.TryLock() {
-		return
-	}
-	defer c.mu.Unlock()
-	t := c.table.Load()
-	slots := t.at(k)
-	for i := range slots {
-		if n := slots[i].known.Load(); n != nil && &n.value == v {
-			t.empty(&slots[i])
-		}
-	}
-}
-
-// Sweep forgets what was not used for long, and all for which keep is false; used says that it was used since the last sweep.
-// It may take long, and holds up nobody.
+// Sweep forgets requests that were not used for long, and those that keep refuses; used says that one was used since the last
+// sweep. It may take long, and nobody waits for it.
 func (c *Cache[V]) Sweep(keep func(v *V, used bool) bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -236,11 +227,4 @@ func (c *Cache[V]) Sweep(keep func(v *V, used bool) bool) {
 	if slots := len(t.slots) - window; slots > leastSlots && 8*t.count < slots {
 		c.resize(slots / 2)
 	}
-}
-
-// Len returns how many requests are known.
-func (c *Cache[V]) Len() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.table.Load().count
 }

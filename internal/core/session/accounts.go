@@ -10,8 +10,8 @@ import (
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
-// maxAccounts bounds the limits that are accounted for, over all that policies and
-// tenants ever named; those beyond are left out, and reconciliation says so of them.
+// maxAccounts bounds the limits that are accounted for, over all that policies and tenants ever named. Those beyond
+// are left out, and reconciliation says so.
 const maxAccounts = 1024
 
 // accounts add up what became of leases, by limit: the agent's side of what servers
@@ -26,8 +26,8 @@ type accounts struct {
 
 // account is what became of the leases of a limit.
 type account struct {
-	over     bucket.Account // of leases that were replaced, and of buckets that are no more
-	standing bucket.Account // of the buckets looked at since begin
+	over     lease.Account // of leases that were replaced, and of buckets that are no more
+	standing lease.Account // of the buckets looked at since begin
 }
 
 // of returns the account of a limit; nil beyond the bound.
@@ -85,12 +85,12 @@ func (a *accounts) dropped(e *agent.Entry) {
 // begin begins a look at all buckets, each of which stands is told of. Then say says what it came to.
 func (a *accounts) begin() {
 	for _, s := range a.sums {
-		s.standing = bucket.Account{}
+		s.standing = lease.Account{}
 	}
 }
 
 // stands accounts for a bucket that there is.
-func (a *accounts) stands(e *agent.Entry, now *bucket.Account) {
+func (a *accounts) stands(e *agent.Entry, now *lease.Account) {
 	if !e.Accounted() {
 		return
 	}
@@ -99,7 +99,8 @@ func (a *accounts) stands(e *agent.Entry, now *bucket.Account) {
 	}
 }
 
-// say notes the account as of now, to go with reports until the next: what ends later is in that, so that nothing is in it twice.
+// say notes the account as of now, which goes with reports until the next. What ends later is in the next, so nothing
+// counts twice.
 func (a *accounts) say(s *Session) {
 	if len(a.sums) == 0 {
 		return

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/f4ee788f/quota/internal/core/agent"
+	"github.com/f4ee788f/quota/internal/core/bucket"
 	"github.com/f4ee788f/quota/internal/core/recovery"
 	"github.com/f4ee788f/quota/internal/core/usage"
 )
@@ -26,12 +27,12 @@ func (l *Loop) close(ctx context.Context) error {
 		l.wait(ctx, time.Millisecond)
 	}
 	// The last account is whole once the leases that went back are answered for.
-	for until := time.Now().Add(lastWords); l.flying > 0 && !s.Lost.Load() && time.Now().Before(until) && ctx.Err() == nil; {
+	for until := time.Now().Add(lastWords); l.renewals.Flying() > 0 && !s.Lost.Load() && time.Now().Before(until) && ctx.Err() == nil; {
 		l.wait(ctx, time.Until(until))
 	}
 	l.freezeAll()
 	defer func() {
-		for l.flying > 0 && ctx.Err() == nil { // leases that go back
+		for l.renewals.Flying() > 0 && ctx.Err() == nil { // leases that go back
 			l.wait(ctx, time.Second)
 		}
 	}()
@@ -103,20 +104,20 @@ func (l *Loop) wait(ctx context.Context, d time.Duration) {
 	}
 }
 
-// giveUp returns every lease: it drains the cells, so that nothing can be admitted,
-// and tells the server, also of what was spent of leases that lapsed since, if it answers within half of the time that there is: the rest is for usage, which waits
-// until then. Requests that wait are denied.
+// giveUp returns every lease. It drains the cells, so that nothing more can be admitted, and tells the server, also
+// what was spent of leases that have lapsed. That takes half of the time at most: the rest is for usage. Requests that
+// wait are denied.
 func (l *Loop) giveUp(ctx context.Context) {
 	s := l.s
 	var all []*agent.Entry
 	s.Registry.Each(func(e *agent.Entry) { all = append(all, e) })
-	for l.flying > 0 && ctx.Err() == nil {
+	for l.renewals.Flying() > 0 && ctx.Err() == nil {
 		l.wait(ctx, time.Second)
 	}
 	now := s.Now()
 	var leased []*agent.Entry
 	for _, e := range all {
-		Serve(e.Dismiss())
+		bucket.Serve(e.Dismiss())
 		e.Flying = false
 		if e.State(now).Live || e.Untold() {
 			leased = append(leased, e)
@@ -127,22 +128,15 @@ func (l *Loop) giveUp(ctx context.Context) {
 	end, _ := ctx.Deadline() // Close sets one
 	ctx, cancel := context.WithTimeout(ctx, time.Until(end)/2)
 	defer cancel()
-	for tried := false; len(leased) > 0; tried = true {
-		room := l.window.room(l.s.Now())
-		for (l.flying >= maxCalls || room == 0) && ctx.Err() == nil {
-			l.wait(ctx, time.Second)
-			room = l.window.room(l.s.Now())
+	l.renewals.GiveUp(leased)
+	for ctx.Err() == nil {
+		next := l.renewals.Step(s.Now())
+		if l.renewals.Returning() == 0 {
+			return
 		}
-		if ctx.Err() != nil || tried && s.Lost.Load() {
-			break // nobody takes them: they lapse
-		}
-		n := min(len(leased), max(room, leastWindow))
-		l.send(leased[:n], nil, room, true)
-		leased = leased[n:]
+		l.wait(ctx, s.until(next))
 	}
-	for _, e := range leased {
-		e.Drain()
-	}
+	l.renewals.Lapse() // nobody takes them
 }
 
 // quiet reports whether no request is between taking and deciding.
@@ -150,7 +144,7 @@ func (l *Loop) quiet() bool {
 	quiet := true
 	l.s.Registry.Each(func(e *agent.Entry) {
 		if e.Urgent() {
-			Serve(e.Dismiss()) // it began to wait just before the end
+			bucket.Serve(e.Dismiss()) // it began to wait just before the end
 		}
 		quiet = quiet && e.Quiet()
 	})

@@ -30,7 +30,7 @@ func (l *Loop) Usage() (rows *usage.Usage, through int64) { return &l.outbox.Usa
 
 // Waiting returns the buckets that wait for a place in a call.
 func (l *Loop) Waiting() []*agent.Entry {
-	return append(append([]*agent.Entry(nil), l.pressing...), l.ready...)
+	return l.renewals.Pending()
 }
 
 // Report reports, and waits until that is settled.
@@ -45,11 +45,10 @@ func (l *Loop) Report() {
 func (l *Loop) Renew(passes time.Duration) (renewals int64) {
 	l.s.began = l.s.began.Add(-passes)
 	l.s.Registry.CountFrom(l.s.began)
-	l.lastSent, l.nextTry = 0, 0
-	was := l.count.renewals
-	l.renewDue()
-	for l.flying > 0 {
+	was := l.renewals.Counts().Renewals
+	l.renewals.Step(l.s.Now())
+	for l.renewals.Flying() > 0 {
 		l.onRenewed(<-l.renewed)
 	}
-	return l.count.renewals - was
+	return l.renewals.Counts().Renewals - was
 }

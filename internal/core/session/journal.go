@@ -1,10 +1,15 @@
 package session
 
 import (
+	"context"
 	"errors"
+	"runtime"
 	"time"
 
+	"github.com/f4ee788f/quota/internal/core/agent"
+	"github.com/f4ee788f/quota/internal/core/bucket"
 	"github.com/f4ee788f/quota/internal/core/journal"
+	"github.com/f4ee788f/quota/internal/core/usage"
 )
 
 // life is the journal's life of this session; nil without a journal.
@@ -13,6 +18,39 @@ func (s *Session) life() *journal.Life {
 		return nil
 	}
 	return s.journal.Life
+}
+
+const (
+	// sealEvery is the time between two seals, under a secret. After a kill what was counted since the last is in
+	// quarantine.
+	sealEvery = time.Second
+	// sealShare bounds a seal's part of a processor: the next one waits so many times as long as the last took.
+	sealShare = 20
+)
+
+// seal has the journal note again and again what buckets have counted, until ctx ends. It runs beside the loop. It reads
+// each bucket that changed under its mutex, as a report does. A bucket that was dropped while a request decides is
+// sealed with the next report, which the loop alone collects.
+func (s *Session) seal(ctx context.Context) {
+	t := time.NewTimer(sealEvery)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+		began := time.Now()
+		s.journal.Records().Seal(func(seal func(*bucket.Cell, usage.Counter)) {
+			s.Registry.Each(func(e *agent.Entry) {
+				if at := e.Cell(); at != nil {
+					seal(at, e)
+					runtime.KeepAlive(e) // or its cell could be another's by then
+				}
+			})
+		})
+		t.Reset(max(sealEvery, sealShare*time.Since(began)))
+	}
 }
 
 // tidy keeps the journal's size within bounds.

@@ -3,51 +3,37 @@ package session
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"sync"
 	"time"
 
 	"github.com/f4ee788f/quota/internal/core/agent"
 	"github.com/f4ee788f/quota/internal/core/limit"
 	"github.com/f4ee788f/quota/internal/core/recovery"
+	"github.com/f4ee788f/quota/internal/core/renewal"
 	"github.com/f4ee788f/quota/internal/core/retry"
 	"github.com/f4ee788f/quota/internal/core/switchfile"
 	"github.com/f4ee788f/quota/internal/core/usage"
 )
 
 const (
-	maxCalls     = 8       // Renew calls under way
-	maxBatch     = 4096    // renewals of a call
-	maxProbe     = 256     // renewals of a call while the server is out of contact
-	maxAsk       = 1024    // tenants of a call
-	nearby       = 100_000 // µs from now within which renewals are looked for that may go with one that is due
-	maxNear      = 1024    // that are looked at there
-	minGather    = 1_000   // µs; see Loop.gather
-	maxGather    = 100_000
-	refusedEvery = 10 * time.Second       // between logs of renewals that break a bound
-	lookEvery    = 5_000                  // µs between looks at what is due while nothing is sent
-	minPatience  = 250 * time.Millisecond // of a Renew call, however quick the ones before were; see Loop.patience
-	lostAfter    = 400 * time.Millisecond // of failing calls, and nobody waits for the server any more
-	firstRetry   = 20 * time.Millisecond
-	lastRetry    = time.Second
-	firstHunger  = time.Millisecond // between renewals that bring those who wait nothing
-	lastHunger   = 200 * time.Millisecond
-	lastWords    = time.Second // at the end, for answers to leases given back, before usage is settled
-	defaultSlot  = 5 * time.Minute
+	lastWords   = time.Second // at the end, for answers to leases given back, before usage is settled
+	defaultSlot = 5 * time.Minute
 )
 
 // Loop owns all that is not a decision. It never waits for the network: calls run
 // beside it and send it what came back.
 type Loop struct {
-	s       *Session
-	ctx     context.Context // of calls
-	calls   sync.WaitGroup
-	sched   agent.Schedule
-	outbox  *usage.Outbox
-	limbo   []*agent.Entry // dropped, with requests still deciding on them
-	wall    wall
-	slot    time.Duration
-	current int64 // slot that usage is booked under, Unix seconds
-	through int64 // all usage before this is in outbox.Usage or reports, Unix milliseconds
+	s        *Session
+	ctx      context.Context // of calls
+	calls    sync.WaitGroup
+	renewals *renewal.Renewer
+	outbox   *usage.Outbox
+	limbo    []*agent.Entry // dropped, with requests still deciding on them
+	wall     wall
+	slot     time.Duration
+	current  int64 // slot that usage is booked under, Unix seconds
+	through  int64 // all usage before this is in outbox.Usage or reports, Unix milliseconds
 
 	remote limit.Switches  // as the server says them
 	local  switchfile.Says // as the switch file does
@@ -59,24 +45,12 @@ type Loop struct {
 	settled chan settleResult
 	looked  chan lookResult
 
-	forgot    int64 // what the lease store may have forgotten leases of before, as last told; 0 for not
-	flying    int
-	window    window
-	strain    strain
-	pressing  []*agent.Entry // that requests asked to be looked at, as they came, and that are not yet
-	ready     []*agent.Entry // that were to be renewed while nothing was sent, as they came due
-	lastSent  int64
-	roundTrip int64 // of Renew calls of late, microseconds
-	fails     int
-	since     time.Time // of the first of them
-	nextTry   int64
-
 	reach reach // whether the server answers
+	fleet fleet // how many agents there are
+	known bool  // the session's known is closed
 
-	unresolved []*agent.Tenant // that the server's answers left out; logged once
-	askFails   int             // times in a row that some were, and
-	askAt      int64           // when these are asked for again: others do not wait for them
-	refusedAt  time.Time       // when a renewal that broke a bound was last logged
+	questions questions
+	refusedAt time.Time // when a renewal that broke a bound was last logged
 
 	past        []*recovery.Past // lives of the journal that are not settled
 	recovered   int64            // units of those that are
@@ -89,26 +63,28 @@ type Loop struct {
 	edgeAt      time.Time // when the last slot ended, as this loop saw it
 	sweptAt     int64
 	accounts    accounts       // of leases, by limit
-	urgent      []*agent.Entry // scratch
-	near        []*agent.Entry // scratch
 	spare       []*agent.Entry // the queue's other buffer
 
 	count struct {
-		decided                                                               // of buckets that are no more
-		renewCalls, renewFailed, settleCalls, settleFailed, renewals, tenants int64
-		looked                                                                int64 // units decided by the buckets that were looked at (collect)
-		evicted                                                               int64
-		overshoot                                                             overshoot
+		decided                            // of buckets that are no more
+		settleCalls, settleFailed, tenants int64
+		looked                             int64 // units decided by the buckets that were looked at (collect)
+		evicted                            int64
+		overshoot                          overshoot
 	}
 }
 
 // loop returns the session's loop, whose calls end with ctx.
 func (s *Session) loop(ctx context.Context) *Loop {
 	l := &Loop{
-		s: s, ctx: ctx, outbox: usage.NewOutbox(s.cfg.Agent, s.epoch), slot: defaultSlot, window: newWindow(),
-		renewed: make(chan renewResult, maxCalls), watched: make(chan watchEvent), filed: make(chan fileEvent),
+		s: s, ctx: ctx, outbox: usage.NewOutbox(s.cfg.Agent, s.epoch), slot: defaultSlot,
+		renewed: make(chan renewResult), watched: make(chan watchEvent), filed: make(chan fileEvent),
 		settled: make(chan settleResult, 1), looked: make(chan lookResult, 1),
 	}
+	l.renewals = renewal.New(renewal.Config{
+		Registry: s.Registry, Owner: l, Timeout: s.cfg.RenewTimeout, Chance: rand.Float64,
+		Idle: max(s.cfg.Idle, 2*s.cfg.ReportInterval), // use is noticed at reports
+	})
 	l.current = l.slotOf(l.today())
 	return l
 }
@@ -128,6 +104,9 @@ func (s *Session) Run() {
 			defer l.calls.Done()
 			k.Run(ctx, s.log)
 		}()
+		if k.Life.Sealed() {
+			l.calls.Go(func() { s.seal(ctx) })
+		}
 	}
 	l.reportAt = time.Now().Add(apart(s.cfg.ReportInterval))
 	l.calls.Add(1)
@@ -211,8 +190,8 @@ func (l *Loop) drain() {
 // step does all that is due and returns how long the loop may sleep.
 func (l *Loop) step() time.Duration {
 	s := l.s
-	l.takeQueue()
-	sleep := l.renewDue()
+	l.renewals.Attend(s.Now(), l.takeQueue())
+	sleep := s.until(l.renewals.Step(s.Now()))
 	now, today := time.Now(), l.today()
 	if slot := l.slotOf(today); slot != l.current {
 		l.collect() // what was admitted until here is of the slot that ends
@@ -253,47 +232,14 @@ func (l *Loop) step() time.Duration {
 	return max(sleep, 0)
 }
 
-// takeQueue schedules the buckets that asked for attention.
-func (l *Loop) takeQueue() {
+// takeQueue returns the buckets that asked for attention, until it is called again.
+func (l *Loop) takeQueue() []*agent.Entry {
 	s := l.s
+	clear(l.spare)
 	s.mu.Lock()
-	queue := s.queue
-	s.queue = l.spare[:0]
-	s.mu.Unlock()
-	l.spare = queue
-	now := s.Now()
-	for _, e := range queue {
-		if !e.Flying && !s.Lost.Load() && !e.Lost() {
-			l.pressing = append(l.pressing, e) // and stays marked as queued: it is in here once
-			continue
-		}
-		e.Dequeue()
-		if e.Dead() {
-			continue
-		}
-		if (s.Lost.Load() || e.Lost()) && e.Urgent() {
-			Serve(e.Fail(now)) // it began to wait just before contact was lost
-		}
-		if e.Flying {
-			l.schedule(e, now)
-		} else {
-			l.sched.Set(e, now) // when it is looked at it says itself what it wants
-		}
-	}
-	clear(queue)
-}
-
-// schedule says when a bucket is to be looked at next.
-func (l *Loop) schedule(e *agent.Entry, now int64) {
-	plan := e.Plan(now)
-	l.sched.Follow(e, &plan)
-}
-
-// force says when a bucket is to be renewed although nothing presses; 0 for never.
-func force(e *agent.Entry, at int64) {
-	line := e.Line()
-	line.Force = at
-	e.SetLine(line)
+	defer s.mu.Unlock()
+	s.queue, l.spare = l.spare[:0], s.queue
+	return l.spare
 }
 
 // today is the time that usage is booked under.
@@ -314,6 +260,6 @@ func (l *Loop) slotOf(now time.Time) int64 {
 	return slot
 }
 
-// apart is how long until the next report after what all agents do at once, a fleet's beginning or a slot's end: half of the interval to
-// all of it, so that they do not report together from then on.
+// apart is the time to the next report after one that all agents send at once: at a fleet's start, or a slot's end.
+// From half of the interval to all of it, so that they do not go on together.
 func apart(interval time.Duration) time.Duration { return retry.Jitter(interval*3/4, 1./3) }

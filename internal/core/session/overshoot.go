@@ -5,17 +5,15 @@ import (
 	"slices"
 
 	"github.com/f4ee788f/quota/internal/core/agent"
+	"github.com/f4ee788f/quota/internal/core/renewal"
 )
 
 // overshoot is what limits may have been exceeded by, by name, which bounds it as it does the trials. Buckets on trial
 // deny nobody, and are left out.
-type overshoot map[string]beyond
+type overshoot map[string]renewal.Excess
 
-// beyond is units.
-type beyond struct{ late, outage int64 }
-
-func (x *overshoot) add(d *decided, e *agent.Entry, more beyond) {
-	if more == (beyond{}) || e.OnTrial() {
+func (x *overshoot) add(d *decided, e *agent.Entry, more renewal.Excess) {
+	if more == (renewal.Excess{}) || e.OnTrial() {
 		return
 	}
 	if *x == nil {
@@ -23,7 +21,7 @@ func (x *overshoot) add(d *decided, e *agent.Entry, more beyond) {
 	}
 	name := d.nameOf(e.Limit())
 	sum := (*x)[name]
-	(*x)[name] = beyond{sum.late + more.late, sum.outage + more.outage}
+	(*x)[name] = renewal.Excess{Late: sum.Late + more.Late, Outage: sum.Outage + more.Outage}
 }
 
 // into writes the sums, and those by limit. A limit that the policies name is there from the beginning,
@@ -41,8 +39,8 @@ func (x overshoot) into(s *Stats, named map[string]bool) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		b := all[name]
-		s.LateSpends += b.late
-		s.OutageUnits += b.outage
-		s.Overshoot = append(s.Overshoot, Overshoot{Limit: name, LateSpends: b.late, OutageUnits: b.outage})
+		s.LateSpends += b.Late
+		s.OutageUnits += b.Outage
+		s.Overshoot = append(s.Overshoot, Overshoot{Limit: name, LateSpends: b.Late, OutageUnits: b.Outage})
 	}
 }

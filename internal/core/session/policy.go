@@ -1,10 +1,10 @@
 package session
 
 import (
-	"math/rand/v2"
 	"time"
 
 	"github.com/f4ee788f/quota/internal/core/agent"
+	"github.com/f4ee788f/quota/internal/core/bucket"
 	"github.com/f4ee788f/quota/internal/core/limit"
 	"github.com/f4ee788f/quota/internal/core/retry"
 )
@@ -18,6 +18,7 @@ type watchEvent struct {
 	refresh  bool
 	trial    *limit.Rules // the shadow version, one of version 0 for none; nil for no news
 	forgot   int64        // the lease store may have forgotten leases of before; 0 for no news
+	agents   int32        // that there are; 0 for no news
 }
 
 func (l *Loop) onWatched(e watchEvent) {
@@ -25,6 +26,7 @@ func (l *Loop) onWatched(e watchEvent) {
 		return
 	}
 	s, policies := l.s, e.rules != nil || e.trial != nil
+	s.Registry.Fleet(l.fleet.heard(time.Now(), e.agents))
 	if e.rules != nil {
 		l.collect() // what was admitted until here is of the version before
 		first := s.Registry.Version() == 0
@@ -36,7 +38,7 @@ func (l *Loop) onWatched(e watchEvent) {
 		}
 		s.log.Info("policy in force", "version", e.rules.Policy.Version)
 		if first {
-			close(s.known)
+			l.revive()
 			l.sign, l.reportAt = true, time.Now().Add(retry.Jitter(min(s.cfg.ReportInterval, time.Second), 1))
 		}
 	}
@@ -61,22 +63,54 @@ func (l *Loop) onWatched(e watchEvent) {
 	if e.refresh {
 		s.Registry.Refresh()
 	}
-	l.redeclare(e.forgot)
+	if leases, over := l.renewals.Declare(s.Now(), e.forgot); leases > 0 {
+		s.log.Warn("the lease store forgot leases; all are renewed", "leases", leases, "within", over)
+	}
 }
+
+// revive asks for the tenants that the journal's last life ended with, so that their requests do not have to.
+func (l *Loop) revive() {
+	if k := l.s.journal; k != nil {
+		for _, id := range k.Tenants[:min(len(k.Tenants), l.s.cfg.MaxBuckets/2)] {
+			_, _, _ = l.s.Registry.Learn(id) // what finds no room is asked for when it is needed
+		}
+		k.Tenants = nil
+	}
+	l.ready()
+}
+
+// ready says that the session is known, once the policy and all tenants asked for are.
+func (l *Loop) ready() {
+	if !l.known && l.s.Registry.Version() > 0 && l.s.Registry.Learning() == 0 {
+		l.known = true
+		close(l.s.known)
+	}
+}
+
+// inform takes what the server says of tenants.
+func (l *Loop) inform(infos []limit.Tenant) {
+	var theirs []*agent.Entry
+	change := l.s.Registry.Differ(infos, func(e *agent.Entry) { theirs = append(theirs, e) })
+	if change {
+		l.collectOf(theirs) // what was admitted until here is of the plan before
+	}
+	changes := l.s.Registry.Inform(infos)
+	if change {
+		l.apply(changes)
+	}
+}
+
+// changeOver is the time over which the leases of changed limits are renewed: not all agents' at once.
+const changeOver = 300 * time.Millisecond
 
 // apply carries out what a change means for buckets.
 func (l *Loop) apply(ch agent.Changes) {
 	now := l.s.Now()
 	l.s.Registry.FollowJournal()
 	l.s.cfg.Changed()
-	for _, e := range ch.Changed {
-		// Within a second, and not all agents at once.
-		force(e, now+rand.Int64N(300_000)+1)
-		l.schedule(e, now)
-	}
+	l.renewals.RenewWithin(now, changeOver.Microseconds(), ch.Changed...)
 	for _, e := range ch.Orphaned {
-		force(e, now+1)
-		Serve(e.Dismiss())
-		l.schedule(e, now)
+		bucket.Serve(e.Dismiss())
 	}
+	l.renewals.RenewWithin(now, 0, ch.Orphaned...)
 }

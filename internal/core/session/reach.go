@@ -2,13 +2,14 @@ package session
 
 import "time"
 
-// neverAfter is how many calls fail before a client that never had an answer says so.
-const neverAfter = 3
+// neverAfter is how long calls fail before a client that never had an answer says so.
+const neverAfter = time.Second
 
 // reach is whether the server answers.
 type reach struct {
 	ever  bool // it has
-	fails int  // calls since the last answer
+	fails bool // the last call did
+	told  bool // that it never has
 	since time.Time
 	why   string // of the last of them
 }
@@ -20,12 +21,12 @@ func (l *Loop) reached(err error) {
 		*r = reach{ever: true}
 		return
 	}
-	if r.fails == 0 {
-		r.since = time.Now()
+	if !r.fails {
+		r.fails, r.since = true, time.Now()
 	}
-	r.fails++
 	r.why = l.s.cfg.Why(err)
-	if !r.ever && r.fails == neverAfter {
+	if !r.ever && !r.told && time.Since(r.since) >= neverAfter {
+		r.told = true
 		l.s.log.Warn("never connected to the quota server; this goes on being tried", "server", l.s.cfg.Target, "because", r.why)
 	}
 }

@@ -12,8 +12,8 @@ const (
 	// lookEach is how soon the journal is gone through again at most because the ledger has another
 	// name: it takes some seconds for each gigabyte.
 	lookEach = time.Minute
-	// askPatience is how long a ledger that takes reports, and cannot be asked how far it is, keeps what waits from being
-	// settled: then what it has forgotten is given up.
+	// askPatience is how long reports wait for a ledger that takes reports and cannot be asked how far it is. Then
+	// what it has forgotten is given up.
 	askPatience = 3 * time.Minute
 )
 
@@ -45,8 +45,8 @@ type lookResult struct {
 	err error
 }
 
-// wentBack takes the receipts by which the ledger has forgotten what it acknowledged out of an answer, while the
-// journal may have it: what waits goes on waiting, and is sent once what comes before is settled again.
+// wentBack looks for receipts by which the ledger has forgotten what it acknowledged. It takes them out of the answer
+// if the journal may have those reports. What waits goes on waiting, and is sent once those are settled again.
 func (l *Loop) wentBack(r *settleResult) {
 	at, next, ok := r.from.Forgotten(r.sent, r.receipts)
 	if !ok {
@@ -79,8 +79,8 @@ func (l *Loop) wentBack(r *settleResult) {
 	}
 }
 
-// named takes the ledger's name out of an answer: under another one it may have forgotten what no report to come
-// would find out, of lives and epochs that have ended.
+// named looks at the ledger's name in an answer. A ledger with another name may have forgotten reports of epochs that
+// have ended, which no further report would show.
 func (l *Loop) named(name string) {
 	if l.s.journal != nil && name != "" && name != l.looking.ledger && !time.Now().Before(l.looking.at) {
 		l.look()

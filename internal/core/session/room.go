@@ -21,9 +21,10 @@ const (
 // scarce reports whether next to no bucket is free.
 func (l *Loop) scarce() bool { return l.s.Registry.Buckets() > int64(l.s.cfg.MaxBuckets)*15/16 }
 
-// makeRoom drops what is idle, and has those who hold their share or more give up what they have not used for longest: of those
-// who hold their share what is idle, of those who hold more what is beyond it as well. A lease goes back with its last renewal: its bucket
-// is dropped with the answer. While the server is away, or rows wait for room, nothing leased is given up.
+// makeRoom drops idle buckets. Holders that have their share or more give up the buckets that were unused for longest.
+// Those with their share give up idle ones, those with more all beyond it. A lease goes back with its last renewal,
+// and the bucket is dropped with the answer. While the server is away, or rows wait for room, nothing leased is given
+// up.
 func (l *Loop) makeRoom() {
 	l.sweep(l.collect())
 	l.s.Registry.SweepInvented()
@@ -57,12 +58,11 @@ func (l *Loop) makeRoom() {
 		}
 		held[s.holder]--
 		evicted++
-		if l.drop(s.entry) {
+		if l.Drop(s.entry) {
 			continue
 		}
 		s.entry.GiveUp()
-		force(s.entry, now+1)
-		l.schedule(s.entry, now)
+		l.renewals.RenewWithin(now, 0, s.entry)
 	}
 	l.count.evicted += int64(evicted)
 }

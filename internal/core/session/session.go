@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/f4ee788f/quota/internal/core/agent"
-	"github.com/f4ee788f/quota/internal/core/bucket"
 	"github.com/f4ee788f/quota/internal/core/recovery"
 	"github.com/f4ee788f/quota/internal/core/switchfile"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
@@ -67,7 +66,7 @@ type Session struct {
 
 	asks    chan func(*Loop) // questions to the loop
 	closing chan closeRequest
-	known   chan struct{} // closed with the first policy
+	known   chan struct{} // closed once the first policy and the last life's tenants are known
 	done    chan struct{} // closed when all has ended
 
 	// Written before done is closed.
@@ -115,7 +114,12 @@ func (s *Session) Epoch() int64 { return s.epoch }
 // Now is the clock of buckets: microseconds, above zero, never stepped.
 func (s *Session) Now() int64 { return s.Registry.Now() }
 
-// Known is closed once a policy is in force.
+// until is how long it is until a time of that clock; an hour at most.
+func (s *Session) until(at int64) time.Duration {
+	return time.Duration(min(max(at-s.Now(), 0), time.Hour.Microseconds())) * time.Microsecond
+}
+
+// Known is closed once a policy is in force, and the server has answered about the tenants of the last life.
 func (s *Session) Known() <-chan struct{} { return s.known }
 
 // Done is closed when all has ended.
@@ -143,13 +147,6 @@ func (s *Session) Rouse() {
 	select {
 	case s.wake <- struct{}{}:
 	default:
-	}
-}
-
-// Serve tells requests what became of them.
-func Serve(waiters []*bucket.Waiter) {
-	for _, w := range waiters {
-		w.Done(w.Verdict())
 	}
 }
 

@@ -39,7 +39,7 @@ type Stats struct {
 	UnitsRecovered, UnitsToRecover int64
 	Unjournalled                   int64
 	UnitsResent, UnitsForgotten    int64
-	JournalRefused                 int64
+	JournalRefused, UnitsUnsealed  int64
 	Journal                        string
 }
 
@@ -127,12 +127,13 @@ func (l *Loop) counts() Counts {
 }
 
 func (l *Loop) stats() Stats {
-	s, o := l.s, l.outbox.State()
+	s, o, made := l.s, l.outbox.State(), l.renewals.Counts()
 	st := Stats{
 		Evicted:    l.count.evicted,
-		RenewCalls: l.count.renewCalls, RenewFailed: l.count.renewFailed,
+		RenewCalls: made.Calls, RenewFailed: made.Failed,
 		SettleCalls: l.count.settleCalls, SettleFailed: l.count.settleFailed,
-		Renewals: l.count.renewals, Tenants: l.count.tenants, Window: int64(l.window.size), Pressing: int64(len(l.pressing)), Strain: l.strain.now(s.Now()),
+		Renewals: made.Renewals, Tenants: l.count.tenants,
+		Window: int64(l.renewals.Window()), Pressing: int64(l.renewals.Waiting()), Strain: l.renewals.Strain(s.Now()),
 		Buckets: s.Registry.Buckets(), LiveTenants: int64(s.Registry.Tenants()), PolicyVersion: s.Registry.Version(), Lost: s.Lost.Load(),
 		Unreachable: l.reach.why, UnreachableSince: l.reach.since,
 		ReportsPending: int64(o.Reports), UnitsPending: o.Units, UnitsSettled: o.Settled,
@@ -145,7 +146,7 @@ func (l *Loop) stats() Stats {
 		st.Journal = err.Error()
 	}
 	if s.journal != nil {
-		st.JournalRefused = s.journal.Refused
+		st.JournalRefused, st.UnitsUnsealed = s.journal.Refused, s.journal.Unsealed
 	}
 	if l.fault != nil {
 		st.SwitchFile = l.fault.Error()

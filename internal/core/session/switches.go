@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/f4ee788f/quota/internal/core/agent"
+	"github.com/f4ee788f/quota/internal/core/bucket"
 	"github.com/f4ee788f/quota/internal/core/limit"
 	"github.com/f4ee788f/quota/internal/core/switchfile"
 )
@@ -60,16 +61,15 @@ func (l *Loop) flip(why string) {
 	s.Registry.Switch(sw)
 	s.Special.Store(s.Closed.Load() || sw.Mode != limit.ModeNormal)
 	s.cfg.Changed()
-	// Who waits, perhaps for long, is decided anew.
+	// Requests that wait, perhaps for long, are decided anew.
+	var urgent []*agent.Entry
 	s.Registry.Each(func(e *agent.Entry) {
 		if e.Urgent() {
-			l.urgent = append(l.urgent, e)
+			urgent = append(urgent, e)
 		}
 	})
-	for _, e := range l.urgent {
-		Serve(e.Dismiss())
+	for _, e := range urgent {
+		bucket.Serve(e.Dismiss())
 	}
-	clear(l.urgent)
-	l.urgent = l.urgent[:0]
 	s.log.Info(why, "mode", sw.Mode.String(), "denied_tenants", len(sw.Denied))
 }

@@ -23,7 +23,7 @@ func (l *Loop) collect() (idle []*agent.Entry) {
 			idle = append(idle, e)
 		}
 	})
-	l.strain.cost(now, l.count.renewals, l.count.looked)
+	l.renewals.Decided(now, l.count.looked)
 	l.collectLimbo(now)
 	l.accounts.say(l.s)
 	l.s.journal.Records().Flush()
@@ -90,12 +90,12 @@ func (l *Loop) idle() time.Duration {
 func (l *Loop) sweep(idle []*agent.Entry) {
 	l.sweptAt = l.s.Now()
 	for _, e := range idle {
-		l.drop(e)
+		l.Drop(e)
 	}
 }
 
-// drop takes a bucket out if it holds nothing.
-func (l *Loop) drop(e *agent.Entry) bool {
+// Drop takes a bucket out if it holds nothing, and reports whether it did.
+func (l *Loop) Drop(e *agent.Entry) bool {
 	dropped := l.s.Registry.Drop(e, func(e *agent.Entry) {
 		got := l.outbox.Usage.Collect(e, l.current, l.s.Now())
 		l.accounts.booked(e, got.Booked)
@@ -104,7 +104,7 @@ func (l *Loop) drop(e *agent.Entry) bool {
 		}
 	})
 	if dropped {
-		l.sched.Remove(e)
+		l.renewals.Remove(e)
 		l.count.add(e)
 		l.accounts.dropped(e)
 	}

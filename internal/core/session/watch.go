@@ -8,10 +8,14 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/f4ee788f/quota/internal/core/limit"
+	"github.com/f4ee788f/quota/internal/core/renewal"
 	"github.com/f4ee788f/quota/internal/core/retry"
 	"github.com/f4ee788f/quota/internal/core/wire"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
+
+// lookEvery is how often to look for a connection while there is none. No server notices that.
+const lookEvery = 20 * time.Millisecond
 
 // watch keeps a stream of what changes open and sends it on, until ctx ends.
 func (s *Session) watch(ctx context.Context, to chan<- watchEvent) {
@@ -35,7 +39,11 @@ func (s *Session) watch(ctx context.Context, to chan<- watchEvent) {
 		if fails == 3 && (answered || !called) { // before the first answer the loop says it
 			s.log.Warn("changes are not followed at present", "error", err)
 		}
-		t := time.NewTimer(retry.In(fails, 2*firstRetry, lastRetry))
+		longest := renewal.LastRetry
+		if w.unconnected {
+			longest = lookEvery
+		}
+		t := time.NewTimer(retry.In(fails, min(2*renewal.FirstRetry, longest), longest))
 		select {
 		case <-t.C:
 		case <-ctx.Done():
@@ -45,8 +53,8 @@ func (s *Session) watch(ctx context.Context, to chan<- watchEvent) {
 	}
 }
 
-// olderFor is how long a server may say an older policy than the one in force before
-// it is believed: one that lags catches up, one whose store began anew does not.
+// olderFor is how long a server may say an older policy than the one in force before it is believed. A server that
+// lags catches up by then; one whose store began anew does not.
 const olderFor = 5 * time.Second
 
 var errOlder = errors.New("client: the server has an older policy than the one in force")
@@ -57,6 +65,8 @@ type watcher struct {
 	req   *quotav1.WatchRequest // kept at what was received
 	to    chan<- watchEvent
 	older time.Time // when an older policy was first said; zero when the newest was
+
+	unconnected bool // no stream began
 }
 
 // follow opens one stream and reads it to its end.
@@ -64,7 +74,7 @@ func (w *watcher) follow(ctx context.Context, ok func()) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stream, err := w.s.api.Watch(ctx, w.req)
-	if err != nil {
+	if w.unconnected = err != nil; w.unconnected {
 		return err
 	}
 	for {
@@ -72,7 +82,7 @@ func (w *watcher) follow(ctx context.Context, ok func()) error {
 		if err != nil {
 			return err
 		}
-		e := watchEvent{refresh: m.GetRefreshTenants(), forgot: m.GetForgotBeforeUs()}
+		e := watchEvent{refresh: m.GetRefreshTenants(), forgot: m.GetForgotBeforeUs(), agents: m.GetAgents()}
 		if m.Policy != nil {
 			p, err := wire.PolicyFromProto(m.Policy)
 			if err == nil {
@@ -125,8 +135,8 @@ func (w *watcher) follow(ctx context.Context, ok func()) error {
 	}
 }
 
-// trialOf reads a shadow policy. One that says nothing, or that is broken, is the empty
-// one of version 0: a policy that is only tried must not hold up the one in force.
+// trialOf reads a shadow policy. An empty or broken one counts as none, which has version 0: it must not hold up the
+// policy in force.
 func trialOf(p *quotav1.Policy) (*limit.Rules, error) {
 	none := &limit.Rules{Policy: &limit.Policy{}}
 	if p.Version == 0 {

@@ -1,6 +1,6 @@
-// Package target says whether a text is the address of a server, before anything dials it.
-// gRPC takes nearly every text for a name, and then never reaches it; quotactl, quota-agent
-// and the SDK refuse what cannot be meant, all by this one rule.
+// Package target says whether a text is the address of a server, before anything dials it. gRPC takes nearly
+// every text for a name, and then never reaches it. quotactl, quota-agent and the SDK refuse texts that cannot
+// be meant, all by this one rule.
 package target
 
 import (

@@ -1,6 +1,7 @@
-// Package unraced marks tests in which the race detector has nothing to find, and that it makes ten times slower: those in which one
-// goroutine does everything, and histories by the hundred that differ in what is decided, and not in which goroutines meet.
-// scripts/test runs the tests of every package that imports it once more, without the detector.
+// Package unraced marks tests in which the race detector has nothing to find, and that it makes ten times
+// slower. In some of them one goroutine does everything. Others play hundreds of histories that differ in their
+// decisions, not in which goroutines meet. scripts/test runs the tests of every package that imports it once
+// more, without the detector.
 package unraced
 
 import "testing"

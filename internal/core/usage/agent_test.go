@@ -37,7 +37,7 @@ func (f *fed) Row(slot int64) (ledger.Row, bool) {
 func (*fed) Metered() bool { return true }
 func (*fed) Overage() bool { return false }
 
-var terms = bucket.TermsAlone(&limit.Limit{Name: "l", Algorithm: limit.TokenBucket, By: []string{"user"}, Rate: limit.Rate{Units: 100, Per: 1e9}, Burst: 100, Meter: "m", EpsilonPPM: 1})
+var terms = bucket.TermsOf((&limit.Rule{Limit: limit.Limit{Name: "l", Algorithm: limit.TokenBucket, By: []string{"user"}, Rate: limit.Rate{Units: 100, Per: 1e9}, Burst: 100, Meter: "m", EpsilonPPM: 1}}).Hold())
 
 // touch returns a user's bucket, and makes it if there is none.
 func (b *buckets) touch(user string, now int64) *fed {
@@ -46,7 +46,7 @@ func (b *buckets) touch(user string, now int64) *fed {
 		f = &fed{in: b, user: user}
 		row, _ := f.Row(0)
 		at := b.j.Mount(row, false)
-		f.Init(terms, at, true, now)
+		f.Init(terms, at, true, 0, now)
 		if at != nil {
 			runtime.AddCleanup(f, b.j.Release, at)
 		}
@@ -59,6 +59,14 @@ func (b *buckets) collect(u *Usage, slot, now int64) {
 	for _, f := range b.of {
 		u.Collect(f, slot, now)
 	}
+}
+
+func (b *buckets) seal() {
+	b.j.Seal(func(seal func(*bucket.Cell, Counter)) {
+		for _, f := range b.of {
+			seal(f.Cell(), f)
+		}
+	})
 }
 
 // adopt puts another version and plan in force.

@@ -22,19 +22,22 @@ type Durable interface {
 	Free(number uint32)
 	// Size returns the bytes of all records.
 	Size() int64
-	// Rotate has the records that write adds, and those that are appended from then on, take the place of all
-	// once put has returned; before that, and where it fails, all stay. put waits for the disk, as nothing
-	// else here does, and is called once, while others go on.
+	// Rotate makes a new log of the records that write adds, and those appended from then on. It takes the old one's
+	// place once put has returned; if anything fails, the old one stays. put waits for the disk, as nothing else here
+	// does. It is called once, while others go on.
 	Rotate(write func(add func(record []byte) error) error) (put func() error, err error)
 	// At returns the memory of a cell of an earlier life; nil where it had none of that number.
 	At(number uint32) unsafe.Pointer
 }
 
-// Journal writes down what a crash of the agent must not take. Buckets that feed the ledger count
-// in cells that outlive the process; for each a record says what row it feeds, before it is first used. What is
-// booked of a cell is recorded with the count up to which it is, and reports are recorded before they
-// are sent, with all that is said of them. So a recovery is what was recorded, gone through again
-// (Recovery), and what the cells have beyond what was booked.
+// Journal writes down what a crash of the agent must not take. Buckets that feed the ledger count in cells that
+// outlive the process. Before a cell is first used a record says which row it feeds. Usage is recorded when it is
+// booked, with the count up to which it is. Reports are recorded before they are sent, and the answers to them. So a
+// recovery goes through the records again (Recovery), and adds what the cells have beyond what was booked. Under a
+// secret somebody else may have written the cells. Then it believes the records alone: the rest is unsealed, and the
+// ledger keeps it in quarantine. So
+//
+//	counted ≤ ledger + quarantine ≤ counted + in flight, and ledger ≤ counted
 //
 // The nil Journal records nothing.
 type Journal struct {
@@ -79,9 +82,9 @@ func (j *Journal) appendLocked(record []byte) {
 	}
 }
 
-// Mount returns a cell that outlives the process for a new bucket that feeds a row of the ledger; nil where there is no room, or
-// no journal. It writes, and so is called with no mutex held that a request waits for. Whoever makes a bucket with it has
-// Release called once nobody can reach that any more.
+// Mount returns a cell that outlives the process, for a new bucket that feeds a row of the ledger. It is nil where
+// there is no room, or no journal. It writes, so no mutex may be held that a request waits for. The caller has Release
+// called once nobody can reach the bucket any more.
 func (j *Journal) Mount(row ledger.Row, overage bool) *bucket.Cell {
 	if j == nil {
 		return nil
@@ -107,9 +110,9 @@ func (j *Journal) Mount(row ledger.Row, overage bool) *bucket.Cell {
 // Missed counts a bucket that feeds the ledger and has no cell.
 func (j *Journal) Missed() { j.without.Add(1) }
 
-// Release takes back the cell of a bucket that nobody can reach any more. All of its usage was booked when
-// it was dropped. That the cell feeds nothing is recorded before it is free: after a loss of power what its
-// next user counted in it may be on the disk, and the record that it is theirs may not.
+// Release takes back the cell of a bucket that nobody can reach any more. All of its usage was booked when it was
+// dropped. A record says that the cell feeds nothing before it is free. Otherwise, after a loss of power, the disk may
+// have the counts of its next user and not the record that they are theirs.
 func (j *Journal) Release(c *bucket.Cell) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -136,7 +139,8 @@ func (j *Journal) Follow(each func(follow func(Fed) bool)) {
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	record := []byte{recordCells}
+	j.flushLocked() // seals there are of what was booked before
+	cells := feeds{add: j.disk.Append}
 	each(func(f Fed) bool {
 		p := j.feeds[f.Cell]
 		if p == nil {
@@ -149,15 +153,14 @@ func (j *Journal) Follow(each func(follow func(Fed) bool)) {
 		if f.Row == p.key {
 			return true
 		}
-		p.key, p.rowed = f.Row, f.Booked()
-		if record = p.append(record); len(record) >= maxRecord {
-			j.appendLocked(record)
-			record = record[:1]
+		p.key, p.rowed, p.seen = f.Row, f.Booked(), 0
+		if j.fault == nil {
+			j.fault = cells.write(p)
 		}
 		return true
 	})
-	if len(record) > 1 {
-		j.appendLocked(record)
+	if j.fault == nil {
+		j.fault = cells.end()
 	}
 }
 
@@ -186,16 +189,74 @@ func (j *Journal) booked(at *bucket.Cell, slot int64, c counts, upTo bucket.Coun
 
 func (j *Journal) bookedLocked(p *feed, slot int64, c counts, upTo bucket.Count) {
 	p.rowed = upTo
+	j.noteLocked(slot, int64(p.number), c.admitted, c.denied, upTo.Admitted, upTo.Denied)
+}
+
+// noteLocked adds numbers to the record of what is booked.
+func (j *Journal) noteLocked(numbers ...int64) {
 	if len(j.batch) == 0 {
 		j.batch = append(j.batch, recordBooked)
 	}
-	j.batch = binary.AppendVarint(j.batch, slot)
-	for _, n := range [...]int64{int64(p.number), c.admitted, c.denied, upTo.Admitted, upTo.Denied} {
+	for _, n := range numbers {
 		j.batch = binary.AppendVarint(j.batch, n)
 	}
 	if len(j.batch) >= maxRecord {
 		j.flushLocked()
 	}
+}
+
+// Counter is a bucket as Seal sees it: bucket.Bucket's Counts, with nothing of its own where it is not metered.
+type Counter interface {
+	Counts() (admitted, denied, own int64)
+}
+
+// Seal records what buckets have counted beyond what is booked. Under a secret, which covers records and not cells, a
+// recovery bills no more than that. each calls seal for all buckets. Of one whose cell is as it was at the last seal
+// the counts are not asked, which take its mutex.
+//
+// What was admitted is never too much. Of what was refused a soft limit may excuse units later, so that a seal between
+// the two may tell of a denial too many.
+//
+// It is in the log because the log's chain already refuses what is torn, forged, moved or of the cell's earlier user. A
+// MAC for each cell, in a file, would cost as much again as the look at the buckets (BenchmarkSeal), and ten times the
+// bytes.
+func (j *Journal) Seal(each func(seal func(*bucket.Cell, Counter))) {
+	if j.Fault() != nil {
+		return
+	}
+	each(func(at *bucket.Cell, of Counter) {
+		mark := at.Mark() // first: what changes meanwhile is seen the next time
+		if !j.changed(at, mark) {
+			return
+		}
+		_, denied, own := of.Counts()
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		p := j.feeds[at]
+		if p == nil {
+			return
+		}
+		p.seen = mark
+		c := bucket.Count{Admitted: own, Denied: denied}
+		if p.key.Meter == "" {
+			c.Admitted = 0
+		}
+		known := later(p.rowed, p.sealed)
+		if c = later(c, known); c == known {
+			return
+		}
+		p.sealed = c
+		j.noteLocked(slotSealed, int64(p.number), c.Admitted-p.rowed.Admitted, c.Denied-p.rowed.Denied)
+	})
+	j.Flush()
+}
+
+// changed reports whether a cell is not as the last seal saw it.
+func (j *Journal) changed(at *bucket.Cell, mark uint64) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	p := j.feeds[at]
+	return p != nil && p.seen != mark
 }
 
 // Flush records what was booked since the last. The owner's.
@@ -251,9 +312,9 @@ func (j *Journal) received(receipts []ledger.Receipt, next int64) {
 // rotateAt is the size of a log from which it is made anew: some minutes of a busy agent.
 const rotateAt = 64 << 20
 
-// Trim begins to make a log that has grown anew, out of what is still of interest, and returns what brings that to its
-// end: it waits for the disk, and holds up nobody who does not wait for it. It is nil where nothing is to be done. Trim does
-// so only while all usage that was booked is in reports: right after a Freeze. The owner's.
+// Trim begins to make a log that has grown anew, out of what still matters. It returns a function that ends that,
+// which waits for the disk and holds up nobody else; nil where there is nothing to do. All usage booked has to be in
+// reports: it is called right after a Freeze. The owner's.
 func (j *Journal) Trim(o *Outbox) (put func() error, err error) {
 	if j == nil || o.Usage.Rows() > 0 {
 		return nil, nil
@@ -269,10 +330,14 @@ func (j *Journal) Trim(o *Outbox) (put func() error, err error) {
 func (j *Journal) rotateLocked(o *Outbox) (put func() error, err error) {
 	j.flushLocked()
 	replace, err := j.disk.Rotate(func(add func([]byte) error) error {
+		cells := feeds{add: add}
 		for _, p := range j.feeds {
-			if err := add(p.append([]byte{recordCells})); err != nil {
+			if err := cells.write(p); err != nil {
 				return err
 			}
+		}
+		if err := cells.end(); err != nil {
+			return err
 		}
 		if err := add(binary.AppendVarint([]byte{recordSlot}, j.slot)); err != nil {
 			return err

@@ -64,18 +64,23 @@ func (m *model) drain(o *Outbox) error {
 	return errors.New("it does not come to an end")
 }
 
-func (m *model) units() (billed map[string]int64, denied int64) {
-	billed = make(map[string]int64)
+// units are those in reports, by tenant, attributes and plan; those billed are not in unsealed ones.
+func (m *model) units() (all, billed map[string]int64, denied int64) {
+	all, billed = make(map[string]int64), make(map[string]int64)
 	for _, reports := range m.reports {
 		for _, r := range reports {
 			rows, _ := ledger.DecodeRows(r.Payload)
 			for _, row := range rows {
-				billed[row.Tenant+" "+row.Attributes+" "+row.Plan] += row.Admitted
+				k := row.Tenant + " " + row.Attributes + " " + row.Plan
+				all[k] += row.Admitted
+				if !r.Unsealed {
+					billed[k] += row.Admitted
+				}
 				denied += row.Denied
 			}
 		}
 	}
-	return billed, denied
+	return all, billed, denied
 }
 
 // byUser adds up units by all but the plan.
@@ -90,17 +95,19 @@ func byUser(units map[string]int64) map[string]int64 {
 // An agent is killed before and after every record, and between any two steps of its life: what is recovered and
 // what was settled before is what it admitted, and of the request under way at most that. Recovering is
 // itself killed everywhere, and done again. Where it is power that is lost, what was admitted before the last sync
-// is there, and nothing that was not.
+// is there, and nothing that was not. Under a secret what is billed of it is what was sealed at least and what was admitted
+// at most; the rest is in quarantine.
 func TestACrashAnywhereLosesAndDoublesNothing(t *testing.T) {
 	unraced.Only(t)
 	for seed := range uint64(12) {
-		crashEverywhere(t, seed)
+		crashEverywhere(t, seed, false)
+		crashEverywhere(t, seed, true)
 	}
 }
 
-func crashEverywhere(t *testing.T, seed uint64) {
+func crashEverywhere(t *testing.T, seed uint64, sealed bool) {
 	rng := rand.New(rand.NewPCG(seed, 1))
-	d, m := &disk{}, &model{reports: make(map[int64][]ledger.Report)}
+	d, m := &disk{sealed: sealed}, &model{reports: make(map[int64][]ledger.Report)}
 	counted, flying := make(map[string]int64), make(map[string]int64)
 	denied, crashes := int64(0), 0
 	// Of power that is lost: what was counted, and in flight, at the last sync.
@@ -111,12 +118,22 @@ func crashEverywhere(t *testing.T, seed uint64) {
 		safe, hung, safeDenied = maps.Clone(counted), maps.Clone(flying), denied
 	}
 	sync()
+	vouched := make(map[string]int64) // what was counted at the last seal, of each user
 	check := func(where string, m *model) {
-		got, gotDenied := m.units()
+		got, billed, gotDenied := m.units()
 		for k := range 8 {
 			k := fmt.Sprintf("a user=u%d %c", k/2, "pq"[k%2])
 			if n := got[k]; n < counted[k] || n > counted[k]+flying[k] {
 				t.Fatalf("seed %d, %s: the ledger has %d units of %s: %d were admitted, %d are under way", seed, where, n, k, counted[k], flying[k])
+			}
+			if n := billed[k]; sealed && n > counted[k] {
+				t.Fatalf("seed %d, %s: %d units of %s are billed: %d were admitted", seed, where, n, k, counted[k])
+			}
+		}
+		of := byUser(billed)
+		for k, n := range vouched {
+			if of[k] < n {
+				t.Fatalf("seed %d, %s: %d units of %s are billed: %d were sealed", seed, where, of[k], k, n)
 			}
 		}
 		if gotDenied < denied || gotDenied > denied+1 {
@@ -126,10 +143,6 @@ func crashEverywhere(t *testing.T, seed uint64) {
 	d.stop = func(where string) {
 		crashes++
 		files, settled := d.copy(), m.copy()
-		o, err := files.recover("gw", 7)
-		if err != nil {
-			t.Fatalf("seed %d, %s: %v", seed, where, err)
-		}
 		// The recovery is killed as well, after each of its records, and done again.
 		files.stop = func(string) {
 			again, ledger := files.copy(), settled.copy()
@@ -142,7 +155,11 @@ func crashEverywhere(t *testing.T, seed uint64) {
 			}
 			check(where+", recovering", ledger)
 		}
-		if err := settled.drain(o); err != nil {
+		o, err := files.recover("gw", 7)
+		if err == nil {
+			err = settled.drain(o)
+		}
+		if err != nil {
 			t.Fatalf("seed %d, %s: %v", seed, where, err)
 		}
 		check(where, settled)
@@ -155,8 +172,13 @@ func crashEverywhere(t *testing.T, seed uint64) {
 			t.Fatalf("seed %d, power lost %s: %v", seed, where, err)
 		}
 		// That the plan changed since the last sync may be lost as well.
-		units, gotDenied := dark.units()
+		units, billed, gotDenied := dark.units()
 		got, counted, flying := byUser(units), byUser(counted), byUser(flying)
+		for k, n := range byUser(billed) {
+			if sealed && n > counted[k] {
+				t.Fatalf("seed %d, power lost %s: %d units of %s are billed: %d were admitted", seed, where, n, k, counted[k])
+			}
+		}
 		for k, n := range got {
 			if n > counted[k]+max(flying[k], byUser(hung)[k]) {
 				t.Fatalf("seed %d, power lost %s: the ledger has %d units of %s: %d were admitted, %d are under way, %d were at the last sync", seed, where, n, k, counted[k], flying[k], byUser(hung)[k])
@@ -195,6 +217,10 @@ func crashEverywhere(t *testing.T, seed uint64) {
 				t.Fatal(err)
 			}
 			anew = nil
+		}
+		if sealed && rng.IntN(4) == 0 {
+			r.seal()
+			vouched = byUser(counted)
 		}
 		switch rng.IntN(12) {
 		case 0:
@@ -239,12 +265,15 @@ func crashEverywhere(t *testing.T, seed uint64) {
 			flying[key] = n
 			e.Hold(n)
 			d.stop("after a request announced itself")
-			if e.Slow(now, 0, false); e.State(now).Tokens < n {
+			if e.Ask(now, 0, false, false); e.State(now).Tokens < n {
 				g := lease.Grant{Number: e.Renew(now, false).Number, Tokens: 4, TTL: 10_000_000, DenyFor: 10}
 				e.Apply(now, g)
 			}
 			ok := e.Take(n)
 			d.stop("after a request took")
+			if sealed && rng.IntN(2) == 0 {
+				r.seal() // what it may yet put back is not sealed
+			}
 			switch {
 			case !ok:
 				flying[key] = 0

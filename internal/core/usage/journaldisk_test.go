@@ -19,7 +19,8 @@ type disk struct {
 	cells   []*bucket.Cell
 	stop    func(where string)
 	full    bool
-	room    int // cells; 64 when 0
+	sealed  bool // records are under a secret
+	room    int  // cells; 64 when 0
 
 	synced struct { // that a loss of power cannot take
 		records int
@@ -103,7 +104,7 @@ func (d *disk) At(number uint32) unsafe.Pointer {
 
 // copy is the files as they are.
 func (d *disk) copy() *disk {
-	c := &disk{records: slices.Clone(d.records), stop: func(string) {}}
+	c := &disk{records: slices.Clone(d.records), sealed: d.sealed, stop: func(string) {}}
 	for _, from := range d.cells {
 		to := new(bucket.Cell)
 		for i := range counters(from) {
@@ -116,6 +117,7 @@ func (d *disk) copy() *disk {
 
 func (d *disk) recover(agent string, epoch int64) (*Outbox, error) {
 	r := NewRecovery(agent, epoch)
+	r.Sealed = d.sealed
 	for i, record := range d.records {
 		if err := r.Record(record); err != nil {
 			return nil, fmt.Errorf("record %d: %w", i, err)

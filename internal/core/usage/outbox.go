@@ -9,6 +9,8 @@ import (
 type Outbox struct {
 	Usage Usage // not frozen yet
 
+	unsealed Usage // likewise, in a recovery: what the journal does not vouch for
+
 	journal     *Journal            // nil without
 	acknowledge func(ledger.Report) // is told of what the ledger acknowledged; nil for nobody
 
@@ -30,9 +32,9 @@ type Outbox struct {
 }
 
 const (
-	// maxFrozen bounds the reports that wait, where one freezing does not make more; further usage
-	// stays in Usage, merged by key and slot: an outage costs memory by these, not by its length,
-	// and what waits is settled in seconds.
+	// maxFrozen bounds the reports that wait, where one freezing does not make more. Further usage stays in Usage,
+	// merged by key and slot. So an outage costs memory by its keys, not by its length, and what waits is settled in
+	// seconds.
 	maxFrozen = 8
 	// maxAside bounds the reports kept of fenced epochs; of more only the counts are kept.
 	maxAside = 64
@@ -61,8 +63,10 @@ func (o *Outbox) Freeze(through int64, final bool) {
 		o.turning, final = true, true
 	}
 	parts := ledger.Split(o.Usage.Take())
+	sealed := len(parts)
+	parts = append(parts, ledger.Split(o.unsealed.Take())...)
 	if len(parts) == 0 {
-		parts = [][]ledger.Row{nil}
+		parts, sealed = [][]ledger.Row{nil}, 1
 	}
 	through = max(through, o.through) // a clock that stepped back takes nothing back
 	first := len(o.reports)
@@ -77,6 +81,7 @@ func (o *Outbox) Freeze(through int64, final bool) {
 		if r.Seq == 1 {
 			r.Origin = o.origin
 		}
+		r.Unsealed = i >= sealed
 		o.total, o.through = r.After, upto
 		o.reports = append(o.reports, r)
 	}
@@ -84,21 +89,24 @@ func (o *Outbox) Freeze(through int64, final bool) {
 	o.journal.frozen(o.reports[first:], o.turning)
 }
 
-// FreezeRest freezes what is left of an epoch in which nothing more will be admitted, as its last
-// report, unless that is done, or it never had anything.
+// FreezeRest freezes the usage left in an epoch that admits nothing more, as its last report. It does nothing where
+// that is done, or where the epoch never had any.
 func (o *Outbox) FreezeRest() {
-	if o.seq > 0 || o.Usage.Rows() > 0 {
+	if o.seq > 0 || o.waits() {
 		o.Freeze(o.through, true)
 	}
 }
 
+// waits reports whether there is usage that is not frozen.
+func (o *Outbox) waits() bool { return o.Usage.Rows() > 0 || o.unsealed.Rows() > 0 }
+
 // Done reports whether all of an epoch that has ended is acknowledged, or aside.
 func (o *Outbox) Done() bool {
-	return len(o.reports) == 0 && o.Usage.Rows() == 0 && (o.closed || o.seq == 0)
+	return len(o.reports) == 0 && !o.waits() && (o.closed || o.seq == 0)
 }
 
-// Next returns the reports to send now, oldest first, at most n of at most size
-// bytes of payload, one at least when there are some.
+// Next returns the reports to send now, oldest first: at most n, of at most size bytes of payload. It returns at least
+// one if there is one.
 func (o *Outbox) Next(n, size int) []ledger.Report {
 	for i := range o.reports {
 		size -= len(o.reports[i].Payload)
@@ -117,15 +125,13 @@ type Fault struct {
 	Epoch   int64
 }
 
-// Receive takes the receipts of reports sent, in order, and returns whether
-// anything was acknowledged. next is the epoch to go on under when this one is
-// fenced.
+// Receive takes the receipts of reports sent, in order, and returns whether anything was acknowledged. next is the
+// epoch to go on under when this one is fenced.
 //
-// A fenced report may have been settled by a twin that has its rows as well: it
-// and those behind it are put aside, never sent under another number. A rejected one is kept by the ledger
-// itself; those behind it settled nowhere and are frozen anew. A ledger that waits
-// for a report that it had acknowledged before has lost it: what is left goes on under a new epoch. Who can
-// send it again asks Forgotten first.
+// A fenced report may have been settled by a twin that has its rows as well. It and those behind it are put aside,
+// never sent under another number. A rejected one is kept by the ledger itself; those behind it settled nowhere and
+// are frozen anew. A ledger that waits for a report that it had acknowledged before has lost it: the rest goes on
+// under a new epoch. A caller that can send it again asks Forgotten first.
 func (o *Outbox) Receive(sent []ledger.Report, receipts []ledger.Receipt, next int64) (progress bool, fault *Fault) {
 	if n := min(len(sent), len(receipts)); n > 0 && len(o.reports) > 0 && sent[0].Epoch == o.epoch && sent[0].Seq == o.reports[0].Seq {
 		o.journal.received(receipts[:n], next)
@@ -225,13 +231,17 @@ func (o *Outbox) thaw() {
 			o.setAside() // cannot be: it was encoded here
 			continue
 		}
-		o.Usage.Return(rows)
+		if o.reports[0].Unsealed {
+			o.unsealed.Return(rows)
+		} else {
+			o.Usage.Return(rows)
+		}
 		o.pop()
 	}
 }
 
-// begin starts an epoch. Its first reports say again from when on they speak. Where it is given units that
-// reports of the one before had, that is its origin: a copy of the journal may give them to another.
+// begin starts an epoch. Its first reports say again from when on they speak. Where it is given units of the epoch
+// before, that is its origin: a copy of the journal may give them to another.
 func (o *Outbox) begin(epoch int64, origin ledger.Origin) {
 	o.epoch, o.seq, o.total, o.closed, o.turning, o.origin = epoch, 0, 0, false, false, origin
 }
@@ -241,6 +251,7 @@ type OutboxState struct {
 	Epoch                    int64
 	Reports                  int   // frozen, not acknowledged
 	Units                    int64 // in them, and not frozen yet
+	Unsealed                 int64 // of these, unsealed
 	Settled                  int64
 	AsideReports, AsideUnits int64
 	Through                  int64 // all usage before this is acknowledged, Unix milliseconds
@@ -249,11 +260,14 @@ type OutboxState struct {
 // State returns a snapshot.
 func (o *Outbox) State() OutboxState {
 	s := OutboxState{
-		Epoch: o.epoch, Reports: len(o.reports), Units: o.Usage.Units(), Settled: o.settled,
+		Epoch: o.epoch, Reports: len(o.reports), Units: o.Usage.Units() + o.unsealed.Units(), Unsealed: o.unsealed.Units(), Settled: o.settled,
 		AsideReports: o.asideReports, AsideUnits: o.asideUnits, Through: o.acknowledged,
 	}
 	for i := range o.reports {
-		s.Units += o.reports[i].After - o.reports[i].Before
+		units := o.reports[i].After - o.reports[i].Before
+		if s.Units += units; o.reports[i].Unsealed {
+			s.Unsealed += units
+		}
 	}
 	return s
 }

@@ -14,8 +14,6 @@ import (
 // Of many buckets there are several, each of about maxRecord bytes, so that none is more than a reader takes.
 const (
 	recordCells    = 'D' // what row cells feed from now on: of each, a feed
-	recordPlanless = 'C' // likewise, of before rows had a plan
-	recordOldCells = 'c' // of cells that have what was refused second
 	recordBooked   = 'b' // what was booked: the slot, and of each cell its number, admitted, denied, and the counts up to which
 	recordGone     = 'x' // of cells, by number: they feed nothing any more, whatever is in them
 	recordSlot     = 's' // the slot that usage is of from now on
@@ -25,6 +23,12 @@ const (
 	recordOrigin   = 'p' // the origin of the epoch of the record of the outbox that comes next, where it has one
 )
 
+// In place of a slot in recordBooked.
+const (
+	slotSealed   = -1 // nothing is booked; the cell's number follows, and what it has counted beyond what was booked
+	slotUnsealed = -2 // less the slot: what is booked is unsealed (Recovery.Sealed)
+)
+
 // maxRecord is the bytes at which a record of many buckets ends.
 const maxRecord = 1 << 20
 
@@ -32,10 +36,16 @@ const maxRecord = 1 << 20
 type feed struct {
 	number  uint32
 	overage bool
-	old     bool       // see recordOldCells
 	key     ledger.Row // that it feeds, without the slot
 
-	rowed bucket.Count // of its counts, those booked
+	rowed  bucket.Count // of its counts, those booked
+	sealed bucket.Count // and those of which there is a record, where it is later
+	seen   uint64       // the cell's mark at the last seal
+}
+
+// later is the later of two counts of a cell.
+func later(a, b bucket.Count) bucket.Count {
+	return bucket.Count{Admitted: max(a.Admitted, b.Admitted), Denied: max(a.Denied, b.Denied)}
 }
 
 // append writes how far the outbox is.
@@ -56,6 +66,43 @@ func (o *Outbox) append(b []byte) []byte {
 	return b
 }
 
+// feeds gathers what many cells feed, and how far they are sealed, into few records: each costs a write, and under a
+// secret a seal.
+type feeds struct {
+	add    func(record []byte) error
+	record []byte
+	seals  []byte // written behind what is before them: a feed drops the seals of its cell
+}
+
+func (f *feeds) write(p *feed) error {
+	if len(f.record) == 0 {
+		f.record, f.seals = append(f.record, recordCells), append(f.seals, recordBooked)
+	}
+	f.record = p.append(f.record)
+	if c := later(p.sealed, p.rowed); c != p.rowed {
+		for _, n := range [...]int64{slotSealed, int64(p.number), c.Admitted - p.rowed.Admitted, c.Denied - p.rowed.Denied} {
+			f.seals = binary.AppendVarint(f.seals, n)
+		}
+	}
+	if len(f.record) < maxRecord {
+		return nil
+	}
+	return f.end()
+}
+
+// end writes what is gathered.
+func (f *feeds) end() (err error) {
+	if len(f.record) > 1 {
+		err = f.add(f.record)
+	}
+	if len(f.seals) > 1 && err == nil {
+		err = f.add(f.seals)
+	}
+	f.record, f.seals = f.record[:0], f.seals[:0]
+	return err
+}
+
+// append writes a feed.
 func (p *feed) append(b []byte) []byte {
 	overage := int64(0)
 	if p.overage {
@@ -71,11 +118,14 @@ func (p *feed) append(b []byte) []byte {
 }
 
 func appendReport(b []byte, r *ledger.Report) []byte {
-	closed := int64(0)
+	flags := int64(0)
 	if r.Closed {
-		closed = 1
+		flags |= 1
 	}
-	for _, n := range [...]int64{r.Seq, r.Before, r.After, r.Through, closed} {
+	if r.Unsealed {
+		flags |= 2
+	}
+	for _, n := range [...]int64{r.Seq, r.Before, r.After, r.Through, flags} {
 		b = binary.AppendVarint(b, n)
 	}
 	return append(binary.AppendVarint(b, int64(len(r.Payload))), r.Payload...)
@@ -127,18 +177,18 @@ func (d *decoder) bytes() []byte {
 	return b
 }
 
-func (d *decoder) feed(plans bool) *feed {
+func (d *decoder) feed() *feed {
 	p := &feed{number: uint32(d.int()), overage: d.int() == 1}
 	p.key.Version, p.rowed.Admitted, p.rowed.Denied = d.int(), d.int(), d.int()
-	p.key.Tenant, p.key.Limit, p.key.Meter, p.key.Attributes = string(d.bytes()), string(d.bytes()), string(d.bytes()), string(d.bytes())
-	if plans {
-		p.key.Plan = string(d.bytes())
-	}
+	p.key.Tenant, p.key.Limit, p.key.Meter = string(d.bytes()), string(d.bytes()), string(d.bytes())
+	p.key.Attributes, p.key.Plan = string(d.bytes()), string(d.bytes())
 	return p
 }
 
 func (d *decoder) reportOf(o *Outbox) ledger.Report {
-	r := ledger.Report{Seq: d.int(), Before: d.int(), After: d.int(), Through: d.int(), Closed: d.int() == 1}
+	r := ledger.Report{Seq: d.int(), Before: d.int(), After: d.int(), Through: d.int()}
+	flags := d.int()
+	r.Closed, r.Unsealed = flags&1 != 0, flags&2 != 0
 	if b := d.bytes(); len(b) > 0 {
 		r.Payload = slices.Clone(b)
 	}

@@ -4,35 +4,48 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 
 	"github.com/f4ee788f/quota/internal/core/bucket"
 	"github.com/f4ee788f/quota/internal/core/ledger"
 )
 
+// mostUnsealed bounds the unsealed units of a life. Somebody may have put any number there, and the sum with all else
+// has to stay below ledger.MaxTotal.
+const mostUnsealed = ledger.MaxTotal / 4
+
 // Recovery goes through the records of a life that ended.
 type Recovery struct {
+	// Sealed says that records are under a secret and cells are not. What a cell has counted beyond its records is unsealed:
+	// it goes into reports of its own, which the ledger puts into quarantine.
+	Sealed bool
+	// Unknown is cells that are not there, though records tell of them. Under a secret what is sealed of them is settled.
+	Unknown int
+	// Cut is unsealed units that found no room.
+	Cut int64
+
 	outbox  *Outbox
 	feeds   map[uint32]*feed
 	slot    int64
+	room    int64                                  // for units that are unsealed
 	counted bool                                   // it had cells: the server may know it as a holder of leases
 	through func(e ledger.Epoch, seq, total int64) // see NewHistory; nil for nobody
 }
 
 // NewRecovery returns a recovery of an agent's epoch.
 func NewRecovery(agent string, epoch int64) *Recovery {
-	return &Recovery{outbox: NewOutbox(agent, epoch), feeds: make(map[uint32]*feed)}
+	return &Recovery{outbox: NewOutbox(agent, epoch), feeds: make(map[uint32]*feed), room: mostUnsealed}
 }
 
 // Record takes the next record.
 func (r *Recovery) Record(record []byte) error {
 	d := decoder{rest: record}
 	switch kind := d.byte(); kind {
-	case recordCells, recordPlanless, recordOldCells:
+	case recordCells:
 		r.counted = true
 		for d.more() {
-			p := d.feed(kind == recordCells)
-			p.old = kind == recordOldCells
+			p := d.feed()
 			r.feeds[p.number] = p
 		}
 	case recordGone:
@@ -59,30 +72,58 @@ func (r *Recovery) Record(record []byte) error {
 	return d.err
 }
 
+// Tenants are those of which there were cells when the life ended.
+func (r *Recovery) Tenants() []string {
+	tenants := make([]string, 0, len(r.feeds))
+	for _, p := range r.feeds {
+		if p.key.Tenant != "" {
+			tenants = append(tenants, p.key.Tenant)
+		}
+	}
+	slices.Sort(tenants)
+	return slices.Compact(tenants)
+}
+
 func (r *Recovery) booked(d *decoder) {
-	slot, number := d.int(), uint32(d.int())
-	c := counts{admitted: d.int(), denied: d.int()}
-	p := r.feeds[number]
+	slot := d.int()
+	unsealed := slot <= slotUnsealed
+	if unsealed {
+		slot = slotUnsealed - slot
+	}
+	p := r.feeds[uint32(d.int())]
 	if p == nil {
 		d.fail()
 		return
 	}
+	if slot == slotSealed {
+		p.sealed = bucket.Count{Admitted: p.rowed.Admitted + d.int(), Denied: p.rowed.Denied + d.int()}
+		return
+	}
+	c := counts{admitted: d.int(), denied: d.int()}
 	p.rowed = bucket.Count{Admitted: d.int(), Denied: d.int()}
-	r.book(p, slot, c)
+	if unsealed {
+		r.room -= c.admitted + c.denied
+	}
+	r.book(p, slot, c, unsealed)
 }
 
-func (r *Recovery) book(p *feed, slot int64, c counts) {
+func (r *Recovery) book(p *feed, slot int64, c counts, unsealed bool) {
 	if p.overage {
 		c.overage = c.admitted
 	}
 	key := p.key
 	key.Slot = slot
-	r.outbox.Usage.add(key, c)
+	if unsealed {
+		r.outbox.unsealed.add(key, c)
+	} else {
+		r.outbox.Usage.add(key, c)
+	}
 }
 
 func (r *Recovery) frozen(d *decoder) {
 	o := r.outbox
 	o.Usage.Take()
+	o.unsealed.Take()
 	o.turning = d.byte() == 1
 	for d.more() {
 		f := d.reportOf(o)
@@ -122,22 +163,17 @@ func (r *Recovery) received(d *decoder) {
 	r.outbox.receive(slices.Clone(r.outbox.reports[:len(receipts)]), receipts, next)
 }
 
-// Finish returns what is to be settled of the life: its reports that were not acknowledged and, as the last of
-// its epoch, one of all that the cells have beyond what was booked. Once that is recorded it is the same however
-// often the life is recovered. Of a life that was settled whole nothing is left, nor of one that never had a bucket.
+// Finish returns what is to be settled of the life: reports that were not acknowledged, and a last one of what cells
+// have beyond that. Once that is recorded it is the same however often the life is recovered. It is empty for a life
+// that was settled whole, or never had a bucket.
 func (r *Recovery) Finish(disk Durable) (*Outbox, error) {
 	o := r.outbox
 	o.journal = NewJournal(disk)
 	o.journal.slot = r.slot
 	o.Usage.journal = o.journal
 	if !o.closed || o.turning {
-		for _, number := range slices.Sorted(maps.Keys(r.feeds)) {
-			p := r.feeds[number]
-			at := disk.At(number)
-			if at == nil {
-				return nil, fmt.Errorf("%w: cell %d is not there", ErrRecord, number)
-			}
-			r.rest(p, (*bucket.Cell)(at))
+		if err := r.rests(disk); err != nil {
+			return nil, err
 		}
 	}
 	if r.counted {
@@ -147,21 +183,67 @@ func (r *Recovery) Finish(disk Durable) (*Outbox, error) {
 	return o, o.journal.fault
 }
 
-// rest books what a cell has beyond what was booked. After a loss of power it may be behind that.
-func (r *Recovery) rest(p *feed, c *bucket.Cell) {
-	if p.old {
-		c = c.Reordered()
+// rests books what cells have beyond what was booked. What is unsealed comes last, the least first: a number that
+// somebody wrote into one cell takes no room from what others counted.
+func (r *Recovery) rests(disk Durable) error {
+	type beyond struct {
+		p    *feed
+		has  bucket.Count
+		left counts
 	}
-	own, denied := max(c.TakenOwn(), p.rowed.Admitted), max(c.Denied(), p.rowed.Denied)
-	left := counts{denied: denied - p.rowed.Denied}
+	var unsealed []beyond
+	for _, number := range slices.Sorted(maps.Keys(r.feeds)) {
+		p, at := r.feeds[number], disk.At(number)
+		if at == nil && !r.Sealed {
+			return fmt.Errorf("%w: cell %d is not there", ErrRecord, number)
+		}
+		if r.Sealed {
+			left, has := p.beyond(p.sealed)
+			r.bookRest(p, r.slot, left, has)
+		}
+		if at == nil {
+			r.Unknown++
+			continue
+		}
+		c := (*bucket.Cell)(at)
+		left, has := p.beyond(bucket.Count{Admitted: c.TakenOwn(), Denied: c.Denied()})
+		if r.Sealed {
+			unsealed = append(unsealed, beyond{p, has, left})
+		} else {
+			r.bookRest(p, r.slot, left, has)
+		}
+	}
+	slices.SortStableFunc(unsealed, func(a, b beyond) int {
+		return cmp.Compare(max(a.left.admitted, a.left.denied), max(b.left.admitted, b.left.denied))
+	})
+	for _, u := range unsealed {
+		left := counts{admitted: min(u.left.admitted, r.room)}
+		r.room -= left.admitted
+		left.denied = min(u.left.denied, r.room)
+		r.room -= left.denied
+		r.Cut += min(u.left.admitted-left.admitted, math.MaxInt64-r.Cut)
+		r.bookRest(u.p, slotUnsealed-r.slot, left, u.has)
+	}
+	return nil
+}
+
+// beyond returns what a cell has beyond what was booked, and up to which counts. After a loss of power it may be behind
+// that.
+func (p *feed) beyond(has bucket.Count) (left counts, upTo bucket.Count) {
+	upTo = later(has, p.rowed)
+	left.denied = upTo.Denied - p.rowed.Denied
 	if p.key.Meter != "" {
-		left.admitted = own - p.rowed.Admitted
+		left.admitted = upTo.Admitted - p.rowed.Admitted
 	}
+	return left, upTo
+}
+
+func (r *Recovery) bookRest(p *feed, slot int64, left counts, upTo bucket.Count) {
 	if left == (counts{}) {
 		return
 	}
-	r.book(p, r.slot, left)
-	r.outbox.journal.bookedLocked(p, r.slot, left, bucket.Count{Admitted: own, Denied: denied})
+	r.book(p, r.slot, left, slot <= slotUnsealed)
+	r.outbox.journal.bookedLocked(p, slot, left, upTo)
 }
 
 // RecoveredLine is usage that a recovery is to settle, for people.
@@ -189,12 +271,12 @@ func (o *Outbox) Lines() ([]RecoveredLine, error) {
 	}), nil
 }
 
-// History goes through the records of a life, or of a part of one, for the reports that the ledger
-// acknowledged: what it may be sent again, should it have forgotten them.
+// History goes through the records of a life, or of a part of one, for the reports that the ledger acknowledged. They
+// can be sent again if the ledger has forgotten them.
 type History struct{ r *Recovery }
 
-// NewHistory calls report for each report that was acknowledged, in their order, and through where a log goes on from one
-// that was put away: with how far the epoch was acknowledged by then, its last number and all its units.
+// NewHistory calls report for each acknowledged report, in their order. Where a log goes on from one that was put away
+// it calls through. That has the last number acknowledged by then, and all units of the epoch.
 func NewHistory(agent string, epoch int64, report func(ledger.Report), through func(e ledger.Epoch, seq, total int64)) *History {
 	r := NewRecovery(agent, epoch)
 	r.outbox.acknowledge, r.through = report, through

@@ -7,10 +7,9 @@ import (
 	"github.com/f4ee788f/quota/internal/core/ledger"
 )
 
-// Usage gathers what was collected from buckets into the ledger's rows, until
-// they are frozen into a report. Its size is bounded by keys and slots; beyond
-// MaxRows of them new keys stay where they are counted, in their cells, and are
-// booked under a later slot.
+// Usage gathers what was collected from buckets into the ledger's rows, until they are frozen into a report. Its size
+// is bounded by keys and slots. Beyond MaxRows of them new keys stay in their cells, and are booked under a later
+// slot.
 type Usage struct {
 	// Behind says that a bucket's usage found no room, so that the usage up to now
 	// is not all here. The owner clears it before it collects.
@@ -62,8 +61,8 @@ func (u *Usage) merge() {
 // packFrom is how many rows are worth packing.
 const packFrom = 1000
 
-// turn notes the slot of what is collected from now on. What waits of earlier ones is packed: nothing is
-// added to it any more but by a clock that steps back, and then it is the same key twice, until Take.
+// turn notes the slot of what is collected from now on. The rows of earlier slots are packed. Only a clock that steps
+// back adds to those, and then a key is there twice until Take.
 func (u *Usage) turn(slot int64) {
 	was := u.slot
 	if u.slot = slot; slot == was || len(u.rows) < packFrom {
@@ -91,8 +90,8 @@ func (u *Usage) Return(rows []ledger.Row) {
 	}
 }
 
-// add adds to the row of a key. Most keys come once until they are taken, so that a row is looked for only among those that were
-// merged because more waited: then they are many for each key, as while the ledger is away.
+// add adds to the row of a key. Most keys come once until they are taken, so a row is looked for only among those that
+// were merged. Those have many counts for each key, as while the ledger is away.
 func (u *Usage) add(key ledger.Row, c counts) {
 	u.units += c.admitted
 	if at, ok := u.find(key); ok {

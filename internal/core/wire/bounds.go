@@ -151,7 +151,8 @@ func CheckRenewal(r *quotav1.Renewal) error {
 		bound{"in_use", r.InUse, 0, maxCount},
 		bound{"elapsed_us", r.ElapsedUs, 0, maxCount},
 		bound{"void", r.Void, 0, maxCount},
-		bound{"void_ago_us", r.VoidAgoUs, 0, maxCount},
+		bound{"void_ago_us", r.VoidAgoUs, 0, maxCount}, bound{"within_us", r.WithinUs, 0, maxCount},
+		bound{"fraction_micros", r.FractionMicros, 0, limit.Micro - 1}, bound{"heard", r.Heard, 0, maxCount},
 		bound{"kind", int64(r.Kind), 0, int64(quotav1.Renewal_KIND_OVERAGE)},
 	)
 }

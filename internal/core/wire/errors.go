@@ -39,7 +39,7 @@ var named = []struct {
 	{lease.ErrUnavailable, codes.Unavailable, "LEASE_UNAVAILABLE"},
 	{lease.ErrStale, codes.FailedPrecondition, "LEASE_STALE"},
 	{lease.ErrInvalid, codes.InvalidArgument, "LEASE_INVALID"},
-	{ErrUnknown, codes.NotFound, "BUCKET_UNKNOWN"},
+	{lease.ErrUnknown, codes.NotFound, "BUCKET_UNKNOWN"},
 	{ledger.ErrReport, codes.InvalidArgument, "REPORT"},
 	{limit.ErrNoPlan, codes.FailedPrecondition, "NO_PLAN"},
 	{limit.ErrSuspended, codes.FailedPrecondition, "SUSPENDED"},
@@ -108,10 +108,10 @@ func with(s *status.Status, details ...protoadapt.MessageV1) error {
 	return s.Err()
 }
 
-// FromError returns the named error that a call failed with, so that errors.Is
-// works on both sides: fault.Faults where the status carries them, otherwise an
-// error that wraps the name, and the status, so that status.Code works as well. A
-// status without a reason, of a proxy or of gRPC itself, is named by its code.
+// FromError returns the named error that a call failed with, so that errors.Is works on both sides. If the
+// status carries faults, that is fault.Faults. Otherwise it is an error that wraps the name and the status, so
+// that status.Code works as well. A status without a reason, of a proxy or of gRPC itself, is named by its
+// code.
 func FromError(err error) error {
 	if err == nil {
 		return nil

@@ -11,10 +11,6 @@ import (
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
-// ErrUnknown answers a renewal of a bucket that the policy in force does not know:
-// drop it and match again.
-var ErrUnknown = errors.New("wire: the bucket is not known under the policy in force")
-
 const usPerMs = 1000
 
 // RenewalToProto leaves out what only the caller knows: the limit, the tenant and
@@ -30,7 +26,7 @@ func WriteRenewal(p *quotav1.Renewal, r *lease.Renewal) {
 	p.Number, p.Began, p.Admitted, p.Denied, p.Told = r.Number, r.Began, r.Admitted, r.Denied, r.Told
 	p.Held, p.Waiting, p.Largest, p.Reserved, p.InUse, p.Final, p.Alone = r.Held, r.Waiting, r.Largest, r.Reserved, r.InUse, r.Final, r.Alone
 	p.WindowStartMs, p.TrickleMicrosPerS, p.ExpiresInMs, p.Generation = r.Window/usPerMs, r.Trickle, floor(r.ExpiresIn), r.Generation
-	p.ElapsedUs, p.Void, p.VoidAgoUs = r.Elapsed, r.Void, r.VoidAgo
+	p.ElapsedUs, p.Void, p.VoidAgoUs, p.WithinUs, p.FractionMicros, p.Heard = r.Elapsed, r.Void, r.VoidAgo, r.Within, r.Fraction, r.Heard
 }
 
 // RenewalFromProto leaves Key, Spec, Holder and Now to the caller. Bounds are
@@ -40,7 +36,7 @@ func RenewalFromProto(p *quotav1.Renewal) lease.Renewal {
 		Number: p.GetNumber(), Began: p.GetBegan(), Admitted: p.GetAdmitted(), Denied: p.GetDenied(), Told: p.GetTold(),
 		Held: p.GetHeld(), Waiting: p.GetWaiting(), Largest: p.GetLargest(), Reserved: p.GetReserved(), InUse: p.GetInUse(), Final: p.GetFinal(), Alone: p.GetAlone(),
 		Window: p.GetWindowStartMs() * usPerMs, Trickle: p.GetTrickleMicrosPerS(), ExpiresIn: p.GetExpiresInMs() * usPerMs, Generation: p.GetGeneration(),
-		Elapsed: p.GetElapsedUs(), Void: p.GetVoid(), VoidAgo: p.GetVoidAgoUs(),
+		Elapsed: p.GetElapsedUs(), Void: p.GetVoid(), VoidAgo: p.GetVoidAgoUs(), Within: p.GetWithinUs(), Fraction: p.GetFractionMicros(), Heard: p.GetHeard(),
 	}
 }
 
@@ -60,7 +56,7 @@ func WriteGrant(out *quotav1.Grant, a lease.Answer, version int64) {
 		switch {
 		case errors.Is(a.Err, lease.ErrInvalid):
 			out.Status, out.Reason = quotav1.Grant_STATUS_UNKNOWN, reason(a.Err)
-		case errors.Is(a.Err, ErrUnknown):
+		case errors.Is(a.Err, lease.ErrUnknown):
 			out.Status = quotav1.Grant_STATUS_UNKNOWN
 		case errors.Is(a.Err, lease.ErrStale):
 			out.Status = quotav1.Grant_STATUS_STALE
@@ -90,17 +86,17 @@ func reason(err error) string {
 	return strings.ToValidUTF8(s[:MaxReason], "")
 }
 
-// GrantFromProto reads an answer and checks its bounds. Answer.Err is ErrUnknown,
+// GrantFromProto reads an answer and checks its bounds. Answer.Err is lease.ErrUnknown,
 // lease.ErrStale or lease.ErrUnavailable where nothing was granted. It wraps
-// lease.ErrInvalid where the message breaks a bound, and beside ErrUnknown where the renewal did: it says which.
+// lease.ErrInvalid where the message breaks a bound, and beside lease.ErrUnknown where the renewal did: it says which.
 func GrantFromProto(p *quotav1.Grant) lease.Answer {
 	a := lease.Answer{Grant: lease.Grant{Number: p.GetNumber()}}
 	switch p.GetStatus() {
 	case quotav1.Grant_STATUS_GRANTED:
 	case quotav1.Grant_STATUS_UNKNOWN:
-		a.Err = ErrUnknown
+		a.Err = lease.ErrUnknown
 		if p.Reason != "" {
-			a.Err = fmt.Errorf("%w: %w: %s", ErrUnknown, lease.ErrInvalid, p.Reason)
+			a.Err = fmt.Errorf("%w: %w: %s", lease.ErrUnknown, lease.ErrInvalid, p.Reason)
 		}
 		return a
 	case quotav1.Grant_STATUS_STALE:
@@ -162,13 +158,13 @@ func ReportToProto(r ledger.Report) *quotav1.Report {
 	return &quotav1.Report{
 		Agent: r.Agent, Epoch: r.Epoch, Seq: r.Seq, TotalBefore: r.Before, TotalAfter: r.After,
 		Payload: r.Payload, Digest: r.Digest[:], ThroughMs: r.Through, Closed: r.Closed,
-		OriginEpoch: r.Origin.Epoch, OriginTotal: r.Origin.Total,
+		OriginEpoch: r.Origin.Epoch, OriginTotal: r.Origin.Total, Unsealed: r.Unsealed,
 	}
 }
 
-// ReportFromProto shares p's payload. What a report says is the ledger's to judge,
-// so that a bad one is answered, and kept, without its neighbours; only a digest of
-// the wrong length cannot be a report at all. Errors wrap fault.ErrInvalid.
+// ReportFromProto shares p's payload. The ledger judges a report's content, so that a bad report is answered
+// and kept without its neighbours. Only a digest of the wrong length cannot be a report at all. Errors wrap
+// fault.ErrInvalid.
 func ReportFromProto(p *quotav1.Report) (ledger.Report, error) {
 	if len(p.GetDigest()) != len(ledger.Report{}.Digest) {
 		return ledger.Report{}, fmt.Errorf("%w: digest has %d bytes; it must have %d", fault.ErrInvalid, len(p.GetDigest()), len(ledger.Report{}.Digest))
@@ -176,7 +172,7 @@ func ReportFromProto(p *quotav1.Report) (ledger.Report, error) {
 	return ledger.Report{
 		Agent: p.Agent, Epoch: p.Epoch, Seq: p.Seq, Before: p.TotalBefore, After: p.TotalAfter,
 		Payload: p.Payload, Digest: [32]byte(p.Digest), Through: p.ThroughMs, Closed: p.Closed,
-		Origin: ledger.Origin{Epoch: p.OriginEpoch, Total: p.OriginTotal},
+		Origin: ledger.Origin{Epoch: p.OriginEpoch, Total: p.OriginTotal}, Unsealed: p.Unsealed,
 	}, nil
 }
 

@@ -66,7 +66,7 @@ func LimitToProto(l limit.Limit) *quotav1.Limit {
 		Slots: l.Slots, Queue: l.Queue, WaitMs: l.Wait.Milliseconds(), OveragePpm: l.OveragePPM, Borrow: l.Borrow,
 		LockoutMs: l.Lockout.Milliseconds(), Shadow: l.Shadow,
 		ReserveLowPpm: l.Reserve.LowPPM, ReserveNormalPpm: l.Reserve.NormalPPM,
-		FirstTouch: EnumToProto[quotav1.Limit_FirstTouch](l.FirstTouch), FallbackHoldMs: l.FallbackHold.Milliseconds(),
+		FirstTouch: quotav1.Limit_FirstTouch(l.FirstTouch), FallbackHoldMs: l.FallbackHold.Milliseconds(),
 		OnChange: EnumToProto[quotav1.Limit_OnChange](l.OnChange),
 	}
 	for _, v := range l.Variants {
@@ -162,7 +162,7 @@ func LimitFromProto(p *quotav1.Limit) (limit.Limit, error) {
 		Slots: p.Slots, Queue: p.Queue, Wait: millis(p.WaitMs), OveragePPM: p.OveragePpm, Borrow: p.Borrow,
 		Lockout: millis(p.LockoutMs), Shadow: p.Shadow,
 		Reserve:    limit.Reserve{LowPPM: p.ReserveLowPpm, NormalPPM: p.ReserveNormalPpm},
-		FirstTouch: EnumFromProto[limit.FirstTouch](p.FirstTouch), FallbackHold: millis(p.FallbackHoldMs), OnChange: EnumFromProto[limit.OnChange](p.OnChange),
+		FirstTouch: limit.FirstTouch(p.FirstTouch), FallbackHold: millis(p.FallbackHoldMs), OnChange: EnumFromProto[limit.OnChange](p.OnChange),
 	}
 	for _, v := range p.Variants {
 		rate, err := RateFromProto(v.GetRate())

@@ -53,7 +53,7 @@ func TestWordsAgree(t *testing.T) {
 		{"CALENDAR_", quotav1.Rate_Calendar_name, func(n int32) string { return limit.Calendar(n).String() }},
 		{"OUTAGE_", quotav1.Limit_Outage_name, func(n int32) string { return EnumFromProto[limit.Outage](n).String() }},
 		{"ENFORCEMENT_", quotav1.Limit_Enforcement_name, func(n int32) string { return EnumFromProto[limit.Enforcement](n).String() }},
-		{"FIRST_TOUCH_", quotav1.Limit_FirstTouch_name, func(n int32) string { return EnumFromProto[limit.FirstTouch](n).String() }},
+		{"FIRST_TOUCH_", quotav1.Limit_FirstTouch_name, func(n int32) string { return limit.FirstTouch(n).String() }},
 		{"ON_CHANGE_", quotav1.Limit_OnChange_name, func(n int32) string { return EnumFromProto[limit.OnChange](n).String() }},
 		{"MODE_", quotav1.Switches_Mode_name, func(n int32) string { return EnumFromProto[limit.Mode](n).String() }},
 	} {
@@ -114,14 +114,14 @@ func TestLeaseRound(t *testing.T) {
 		t.Errorf("expires in %d ms, want 1", got)
 	}
 
-	for _, want := range []error{ErrUnknown, lease.ErrStale, lease.ErrUnavailable} {
+	for _, want := range []error{lease.ErrUnknown, lease.ErrStale, lease.ErrUnavailable} {
 		p := over(t, GrantToProto(lease.Answer{Grant: lease.Grant{Number: 3}, Err: fmt.Errorf("x: %w", want)}, 1))
 		if got := GrantFromProto(p); !errors.Is(got.Err, want) || got.Grant.Number != 3 {
 			t.Errorf("%v arrives as %+v", want, got)
 		}
 	}
-	if got := GrantFromProto(GrantToProto(lease.Answer{Err: lease.ErrInvalid}, 1)); !errors.Is(got.Err, ErrUnknown) || !errors.Is(got.Err, lease.ErrInvalid) {
-		t.Errorf("an invalid renewal arrives as %v, want %v: the agent drops the bucket", got.Err, ErrUnknown)
+	if got := GrantFromProto(GrantToProto(lease.Answer{Err: lease.ErrInvalid}, 1)); !errors.Is(got.Err, lease.ErrUnknown) || !errors.Is(got.Err, lease.ErrInvalid) {
+		t.Errorf("an invalid renewal arrives as %v, want %v: the agent drops the bucket", got.Err, lease.ErrUnknown)
 	}
 	if got := GrantFromProto(&quotav1.Grant{Status: quotav1.Grant_STATUS_GRANTED, TtlMs: MaxTTL + 1}); !errors.Is(got.Err, lease.ErrInvalid) {
 		t.Errorf("a term beyond its bound arrives as %+v, want %v", got, lease.ErrInvalid)
@@ -143,9 +143,9 @@ func TestReportRound(t *testing.T) {
 		t.Errorf("the report is not itself any more: %v", err)
 	}
 	first := ledger.NewReport("agent-1", 5, 1, 0, nil, 1234567, false)
-	first.Origin = ledger.Origin{Epoch: 4, Total: 9}
+	first.Origin, first.Unsealed = ledger.Origin{Epoch: 4, Total: 9}, true
 	if got, err := ReportFromProto(over(t, ReportToProto(first))); err != nil || !reflect.DeepEqual(got, first) {
-		t.Errorf("a report of an epoch with an origin: %v\n got %+v\nwant %+v", err, got, first)
+		t.Errorf("an unsealed report of an epoch with an origin: %v\n got %+v\nwant %+v", err, got, first)
 	}
 	if _, err := ReportFromProto(&quotav1.Report{Digest: make([]byte, 31)}); !errors.Is(err, fault.ErrInvalid) {
 		t.Errorf("a digest of 31 bytes: %v, want %v", err, fault.ErrInvalid)
@@ -340,7 +340,7 @@ func TestRenewalBounds(t *testing.T) {
 			t.Errorf("a request with %v: %v, want none", c.in, err)
 		}
 	}
-	if got := GrantFromProto(over(t, RefusedToProto(&quotav1.Renewal{Number: 3}, errors.New("é"+long(1000)), 1))); !errors.Is(got.Err, ErrUnknown) ||
+	if got := GrantFromProto(over(t, RefusedToProto(&quotav1.Renewal{Number: 3}, errors.New("é"+long(1000)), 1))); !errors.Is(got.Err, lease.ErrUnknown) ||
 		!errors.Is(got.Err, lease.ErrInvalid) || !strings.Contains(got.Err.Error(), long(MaxReason-2)) || got.Grant.Number != 3 {
 		t.Errorf("a refused renewal arrives as %+v", got)
 	}

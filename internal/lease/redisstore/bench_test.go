@@ -17,12 +17,15 @@ import (
 	"github.com/f4ee788f/quota/internal/testenv"
 )
 
-// BenchmarkBesideBare alternates batches of 1,000 renewals through the Store with batches of what it sends for them, bare, on one cluster
-// and through one client: an HMGET of each of 1,000 buckets in one pipeline, and then an EVALSHA of the script that writes it in another, of
-// values as long, the arguments made beforehand and the answers looked at for errors alone. Which node a bucket is on is found by go-redis,
-// as for any caller of it; the Store finds it itself, decodes, steps, encodes, and has the nodes' pipelines go apart. What that costs is
-// what is left: %-of-bare is the Store's rate in percent of the bare one's, by the medians of the batches. Garbage is collected as
-// quota-server has it of so small a heap, for both; GOGC in the environment has another rule.
+// BenchmarkBesideBare alternates batches of 1,000 renewals through the Store with batches of the commands that
+// it sends for them, bare. Both use one cluster and one client. The bare batch is an HMGET of each of 1,000
+// buckets in one pipeline, then an EVALSHA of the script that writes it in another. Its values are as long, its
+// arguments are made beforehand, and its answers are checked only for errors.
+//
+// In the bare batch go-redis finds each bucket's node, as for any caller. The Store finds it itself, decodes,
+// steps, encodes, and runs the nodes' pipelines side by side. What that costs is the difference. %-of-bare is
+// the Store's rate in percent of the bare one's, by the medians of the batches. Garbage is collected as
+// quota-server does for so small a heap, for both; GOGC in the environment overrides that.
 func BenchmarkBesideBare(b *testing.B) {
 	const buckets = 1000
 	if os.Getenv("GOGC") == "" {

@@ -25,8 +25,8 @@ type script struct {
 
 func newScript(source string) *script { return &script{source, redis.NewScript(source).Hash()} }
 
-// command is one that no layer of the client repeats. A write may be executed again, and finds the bucket changed; but one
-// node that is gone must not keep the renewals of all others waiting while it is tried again.
+// command is one that no layer of the client repeats. A write may be executed again, and then finds the bucket
+// changed. But retries at one dead node must not keep the renewals of all others waiting.
 type command struct {
 	*redis.Cmd
 	script *script // nil for a plain command
@@ -52,9 +52,10 @@ func scripted(ctx context.Context, script *script, args []any) command {
 // pipeliner is a node, or a client that finds the node of each command.
 type pipeliner interface{ Pipeline() redis.Pipeliner }
 
-// run executes commands of one node in one pipeline; each has its own error. That spares the client finding the node of each: a third
-// of what it would do for them. A node that does not have a bucket any more executed nothing, and the client finds the one that has it.
-// Nor did a node that was started or promoted just now, and does not know the scripts: it is sent their sources.
+// run executes commands of one node in one pipeline; each has its own error. The client need not find each
+// command's node: a third of its work for them. A node that does not have a bucket any more executed nothing,
+// and the client finds the one that has it. A node that was started or promoted just now does not know the
+// scripts and executed nothing either: it is sent their sources.
 func (s *Store) run(ctx context.Context, node pipeliner, commands []*command) {
 	pipe(ctx, node, commands)
 	pipe(ctx, s.client, refused(commands, "MOVED", "ASK"))

@@ -21,8 +21,9 @@ import (
 	"github.com/f4ee788f/quota/internal/testenv"
 )
 
-// BenchmarkRedis measures what a renewal costs Redis, by the processor time that the masters say they used, and this process: of buckets with
-// one holder, in batches of 1,000; of one with a hundred, that come in one call, and in a call each at once.
+// BenchmarkRedis measures the cost of a renewal for Redis, by the masters' own processor time, and for this
+// process. Buckets with one holder come in batches of 1,000. One bucket has a hundred holders, which come in
+// one call, and in a call each at once.
 func BenchmarkRedis(b *testing.B) {
 	for _, c := range []struct {
 		name                    string
@@ -78,8 +79,9 @@ func BenchmarkRedis(b *testing.B) {
 	}
 }
 
-// BenchmarkCrowd measures the same of a crowd: 10,000 buckets, or with -short 1,000, of a hundred holders each, whose leases last for minutes, as
-// many gateways under strain have them. The holders come in turn, each to all buckets, 12 of them in a call and 16 calls at once, so that nothing is in a cache.
+// BenchmarkCrowd measures the same for a crowd: 10,000 buckets, or with -short 1,000, of a hundred holders
+// each. Their leases last for minutes, as those of many gateways under strain. The holders come in turn, each
+// to all buckets. 12 of them come in a call and 16 calls at once, so that nothing is in a cache.
 func BenchmarkCrowd(b *testing.B) {
 	const holders, each, atOnce, apart = 100, 12, 16, 4_700_000
 	buckets := 10_000

@@ -1,8 +1,8 @@
-// Package redisstore keeps buckets in Redis, a cluster or a single node. It reads them, executes the step of package lease
-// here, and writes each that is still what was read; renew.go first, then write.lua. The node's clock decides.
+// Package redisstore keeps buckets in Redis, a cluster or a single node. It reads them and executes the step of
+// package lease here. It writes each bucket that is still the same. Read renew.go first, then write.lua. The
+// node's clock decides.
 //
-// A write may have been executed although its answer was lost; the holder's record, which it
-// brought, makes a repetition harmless. Replication is asynchronous: a failover may lose the last
-// steps, and a bucket whose key is gone begins anew, empty when the agent proves
-// a live lease of it, and full otherwise.
+// A write may have been executed although its answer was lost. It also wrote the holder's record, which makes a
+// repetition harmless. Replication is asynchronous, so a failover may lose the last steps. A bucket whose key
+// is gone begins anew: empty when the agent proves a live lease of it, and full otherwise.
 package redisstore

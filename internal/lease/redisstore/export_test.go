@@ -11,8 +11,9 @@ import (
 // Looked is another value after each look.
 func (s *Store) Looked() any { return s.memory.Load() }
 
-// JudgeOther is what a server tells that finds another's mark in place of the one it saw, with so many buckets dropped in all until
-// then and now, a mark that says that its shard lost all or not, and that leases are forgotten before the time that the one before said or later.
+// JudgeOther is what a server tells that finds another's mark in place of the one it saw. then and now are how
+// many buckets were dropped in all. lost is whether the mark says that its shard lost all. forgot is whether
+// leases are forgotten from later than the mark before said.
 func (s *Store) JudgeOther(ctx context.Context, then, now int64, lost, forgot bool) (why lease.Why, err error) {
 	s.seen["mark"] = seen{life: "before", history: "its", offset: 1, evicted: then, forgot: 1}
 	l := &look{mark: "mark", life: "other", history: "its", offset: 2, evicted: now, lost: lost, forgot: 1}

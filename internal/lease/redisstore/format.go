@@ -11,11 +11,12 @@ import (
 	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
-// A bucket is a hash: field b is its state, l the log of a sliding window log, r:<holder> a holder's record. What
-// a later build wrote is left as it is; what the last one wrote is read (msgpack.go). Whoever changes the format raises
-// its number, and reads the one before. A log is of the format of the state that it was written with.
+// A bucket is a hash: field b is its state, l the log of a sliding window log, r:<holder> a holder's record. A
+// value of a later build is left as it is; values of the last build are read (msgpack.go). A change of the
+// format raises its number, and the build still reads the one before. A log has the format of the state that it
+// was written with.
 //
-// Numbers are varints; times are told by their distance to one that each value begins with, 0 for none.
+// Numbers are varints. Times are distances to a time that each value begins with, 0 for none.
 
 const (
 	stateField   = "b"
@@ -31,7 +32,7 @@ const (
 	changed = 104
 	// unitTold is the format of a record whose grant has UnitIn too.
 	unitTold = 103
-	// ringSpan is how many slots ahead a lease may end: MaxHold and the longest term, and what is rounded up.
+	// ringSpan is how many slots ahead a lease may end: MaxHold, the longest term, and the rounding up.
 	ringSpan = 1 << 14
 )
 
@@ -41,24 +42,26 @@ var head = []byte{0x92, format, 0xdb}
 
 const headLen = 3 + 4 + 8
 
-// maxAhead is how far ahead of a bucket's clock a step sets a time of it, in microseconds, at most. Values beyond are refused though
-// they are well formed: a bucket would be in doubt, or a holder's numbers stale, until Redis drops it, which renewals put off.
+// maxAhead is the most by which a step sets a time ahead of the bucket's clock, in microseconds. Values beyond
+// are refused though they are well formed. With them a bucket would be in doubt, or a holder's numbers stale,
+// until Redis drops the bucket, and renewals put that off.
 const maxAhead = ringSpan * lease.SlotLen
 
 func stateAhead(s *lease.State) bool {
 	return max(s.Suspect, s.LargestUntil, s.Changed)-s.Last > maxAhead
 }
 
-// recordAhead also finds a number that no renewal may have. That a record began after the bucket's last step is found where both are read.
+// recordAhead also finds a number that no renewal may have. Where state and record are read, it is checked that
+// the record began no later than the last step.
 func recordAhead(r *lease.Record) bool {
 	return r.Grant.Number > maxTime || r.Start < 0 || r.Start > maxTime || r.Expires-r.Start > maxAhead || r.Slot-r.Start/lease.SlotLen > ringSpan
 }
 
-// errCorrupt means that a value is none that any build wrote: a bucket begins anew, as one that was lost.
+// errCorrupt means that no build wrote the value. The bucket begins anew, as if it was lost.
 var errCorrupt = errors.New("redis: a bucket's value cannot be read")
 
-// encodeState appends field b to a buffer, of a bucket that Redis drops at the time until; the tag makes it another than every
-// one before.
+// encodeState appends field b of a bucket that Redis drops at the time until. The tag makes it differ from
+// every one before.
 func encodeState(to []byte, s *lease.State, until int64, tag uint64) []byte {
 	begin := len(to)
 	c := coder{to: append(to, head...), write: true}
@@ -83,8 +86,8 @@ func encodeState(to []byte, s *lease.State, until int64, tag uint64) []byte {
 	return c.to
 }
 
-// written returns by what a write tells a field b that was read from all others: what begins it, up to the tag. Of the builds before that
-// is the whole of it.
+// written returns what tells a field b from all other writes' of it: its beginning, up to the tag. For builds
+// before that, it is the whole field.
 func written(b string) string {
 	if len(b) > headLen && b[0] == head[0] && b[1] >= format && b[1] <= changed && b[2] == head[2] {
 		return b[:headLen]
@@ -92,8 +95,8 @@ func written(b string) string {
 	return b
 }
 
-// decodeState reads field b into s, and log, which is empty but for a sliding window log's. The ring is written over the one that s has. Of
-// the builds before it is not known until when, and 0.
+// decodeState reads field b into s, and log, which is empty except for a sliding window log. It reuses the
+// memory of s's ring. until is 0, for not known, if an earlier build wrote the field.
 func decodeState(s *lease.State, b, log string) (until int64, err error) {
 	m := unpacker{from: b}
 	n, f := m.list(), m.number()
@@ -210,8 +213,8 @@ func (c *coder) state(s *lease.State) {
 	c.ring(s)
 }
 
-// ring is the leases by the slots in which they end: all after the last step, and none so far ahead that a step would
-// look for it for long. Out is their sum.
+// ring is the leases by the slots in which they end, and Out is their sum. All slots are after the last step.
+// None is so far ahead that a step would take long to reach it.
 func (c *coder) ring(s *lease.State) {
 	n, slot := int64(len(s.Ring)), s.Last/lease.SlotLen
 	last := slot + ringSpan
@@ -225,7 +228,7 @@ func (c *coder) ring(s *lease.State) {
 			to = appendVarint(to, sums.Pile)
 			to = appendVarint(to, sums.Trickle)
 			to = appendVarint(to, sums.Demand)
-			to = appendVarint(to, sums.Next)
+			to = appendVarint(to, *nextOf(s.Algorithm, &sums.Sums))
 			slot = sums.At
 		}
 		c.to = to
@@ -252,11 +255,21 @@ func (c *coder) ring(s *lease.State) {
 			return
 		}
 		slot += ahead
-		sums := lease.Sums{Stock: unzigzag(v[1]), Pile: unzigzag(v[2]), Trickle: unzigzag(v[3]), Demand: unzigzag(v[4]), Next: unzigzag(v[5])}
+		sums := lease.Sums{Stock: unzigzag(v[1]), Pile: unzigzag(v[2]), Trickle: unzigzag(v[3]), Demand: unzigzag(v[4])}
+		*nextOf(s.Algorithm, &sums) = unzigzag(v[5])
 		s.Ring[i] = lease.Slot{At: slot, Sums: sums}
 		s.Out.Add(sums)
 	}
 	c.from = from
+}
+
+// nextOf returns what the place of Next in a value is: of an algorithm without windows it is Fallback. Builds from before
+// that was there put it back as it is, and write none.
+func nextOf(a limit.Algorithm, s *lease.Sums) *int64 {
+	if a == limit.FixedWindow {
+		return &s.Next
+	}
+	return &s.Fallback
 }
 
 // maxTime is the latest time there is, in microseconds: what a double holds exactly.
@@ -287,12 +300,13 @@ func (c *coder) record(r *lease.Record) {
 	g := &r.Grant
 	c.algorithm(&r.Algorithm)
 	c.numbers(&r.Start)
-	c.numbers(&r.Lease.Stock, &r.Lease.Pile, &r.Lease.Trickle, &r.Lease.Demand, &r.Lease.Next)
+	c.numbers(&r.Lease.Stock, &r.Lease.Pile, &r.Lease.Trickle, &r.Lease.Demand, nextOf(r.Algorithm, &r.Lease))
 	c.numbers(&r.Lent, &r.Largest, &r.Declared, &r.Ahead, &r.Began, &r.Admitted, &r.Denied)
 	c.numbers(&g.Number, &g.Tokens, &g.Trickle, &g.Pile, &g.TTL, &g.DenyFor, &g.Fallback, &g.Next, &g.Generation,
 		&g.Remaining, &g.Reset, &g.Out, &g.Drawn)
 	c.times(r.Start/lease.SlotLen, &r.Slot, &g.ExpirySlot)
-	c.times(r.Start, &r.Expires, &r.Window, &r.NextWindow, &r.OnShare, &g.ValidFrom, &g.ValidUntil, &g.Unsure)
+	var onShare int64 // of earlier builds
+	c.times(r.Start, &r.Expires, &r.Window, &r.NextWindow, &onShare, &g.ValidFrom, &g.ValidUntil, &g.Unsure)
 	c.flag(&r.Fresh)
 }
 
@@ -364,7 +378,8 @@ func (c *coder) uvarint() uint64 {
 	return v
 }
 
-// Most numbers take four to six bytes, of which a loop mispredicts where the last one is: eight bytes are taken at once.
+// Most numbers take four to six bytes. A loop would mispredict which byte is the last, so eight bytes are taken
+// at once.
 
 // sevens are the bits of eight bytes that are of the number.
 const sevens = 0x7f7f7f7f7f7f7f7f

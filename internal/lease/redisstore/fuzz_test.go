@@ -99,8 +99,8 @@ func TestFormats(t *testing.T) {
 	}
 }
 
-// What any step leaves can be read again, and is what it was: at the largest limits there are, in random histories, with
-// clocks that leap, holders that come late and limits that change.
+// What any step leaves can be read again, and is what it was. That holds at the largest limits there are, in
+// random histories. Clocks leap, holders come late and limits change.
 func TestEveryStateCanBeRead(t *testing.T) {
 	const holders = 3
 	for seed := range uint64(1000) {
@@ -180,7 +180,8 @@ func TestVarints(t *testing.T) {
 	}
 }
 
-// No value of a bucket makes a step panic or run for long, whoever wrote it; and what can be read is written as it was.
+// No value of a bucket makes a step panic or run for long, whoever wrote it. A value that can be read is
+// written as it was.
 func FuzzFormat(f *testing.F) {
 	for _, s := range samples(f) {
 		shrunk := s.Want

@@ -9,9 +9,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A node that hangs keeps what it is sent waiting until a time-out, and a server has few batches under way: each would wait for it, and with it
-// the buckets of all other nodes, until a replica takes its place. So once a batch ran out of time there, one batch after another
-// asks whether it still hangs, and what others want of it is unavailable at once.
+// A node that hangs keeps its commands waiting until a time-out, and a server has few batches under way. All of
+// them would come to wait for that node, and with them the buckets of all others, until a replica takes its
+// place. So once a batch timed out there, one batch at a time asks whether the node still hangs. Other renewals
+// of its buckets are unavailable at once.
 
 var errHangs = errors.New("redis: the node does not answer")
 
@@ -44,10 +45,10 @@ func (h *hanging) leave(node string, asks, hangs bool) {
 	if h.asked == nil {
 		h.asked = make(map[string]bool)
 	}
-	h.asked[node] = h.asked[node] && !asks // one that was sent before it was known leaves another asking
+	h.asked[node] = h.asked[node] && !asks // a batch sent before that was known lets another go on asking
 }
 
-// late reports whether a node ran out of time, or whoever waited for it did.
+// late reports whether a node timed out, or its caller gave up.
 func late(err error) bool {
 	var timed net.Error
 	return errors.As(err, &timed) && timed.Timeout() || errors.Is(err, context.Canceled)

@@ -18,12 +18,12 @@ import (
 )
 
 // Redis forgets: it is flushed, restarted without its data, or a replica is promoted that was behind. Each
-// shard has a mark, which says since when the shard remembers everything. A server looks at the
-// marks, and at the history that each node says it is of. A mark that is gone, another history, or one that
-// went on from before what was seen last begin a new mark; the steps are told.
+// shard has a mark, which says since when the shard remembers everything. A server looks at the marks, and at
+// the history that each node says it is of. A new mark begins if the mark is gone, the history is another, or
+// it went back behind the last look. The steps are told.
 //
-// What a failover loses of the last moments is not to be seen in that way, unless a look saw
-// more than the new master has. Agents prove it, by what they were told (package lease, forget.go).
+// Losses of the last moments of a failover do not show there, unless a look saw more than the new master has.
+// Agents prove them by what they were told (package lease, forget.go).
 
 var (
 	//go:embed memory.lua
@@ -37,13 +37,13 @@ var (
 const (
 	// lookEvery is how often marks are looked at: a command for each shard, and one for the cluster's layout.
 	lookEvery = 250 * time.Millisecond
-	// lookTimeout bounds one look. What did not answer is taken to be as it was.
+	// lookTimeout bounds one look. A shard that did not answer is taken to be as before.
 	lookTimeout = time.Second
-	// ahead is how far ahead of a node's clock, in microseconds, its mark may be: the clocks of nodes that are promoted after one
-	// another differ by less. What is further ahead no server wrote.
+	// ahead is how far a mark may be ahead of its node's clock, in microseconds. The clocks of nodes that are
+	// promoted one after another differ by less. No server wrote a mark that is further ahead.
 	ahead = 3600_000_000
-	// nothing is the memory of a store that did not look yet: of every window that the
-	// ledger counts it has to be asked.
+	// nothing is the memory of a store that did not look yet. It has to ask the ledger about every window that
+	// the ledger counts.
 	nothing = 1 << 53
 )
 
@@ -78,8 +78,9 @@ type look struct {
 	evicted int64
 }
 
-// Run looks at the marks until ctx ends, and tells of each loss that it notices. Besides it says, when that rises, before which time
-// leases may be forgotten, in Unix microseconds: what the marks say, so that all servers say the same.
+// Run looks at the marks until ctx ends, and tells of each loss that it notices. It also tells forgotBefore,
+// when that rises, the time before which leases may be forgotten, in Unix microseconds. The marks say that
+// time, so all servers tell the same.
 func (s *Store) Run(ctx context.Context, tell func(lease.Loss), forgotBefore func(int64)) error {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
@@ -138,8 +139,8 @@ func (s *Store) look(ctx context.Context, tell func(lease.Loss)) {
 	s.remember(layout, memories)
 }
 
-// moved reports whether the mark's slot went, while it was looked at, to a node that another mark of the layout is for. The node
-// that it came from was not looked at then, though it is as it was: the next look has a layout that says so.
+// moved reports whether the mark's slot moved, during the look, to a node that another mark of the layout is
+// for. The node that it left was not looked at, and is as before. The next look has a layout that says so.
 func (s *Store) moved(l *look, layout map[string][]shard, looks map[string]*look) bool {
 	if was, known := s.seen[l.mark]; !known || was.history == l.history {
 		return false
@@ -155,8 +156,8 @@ func (s *Store) moved(l *look, layout map[string][]shard, looks map[string]*look
 	return false
 }
 
-// layout returns the slots of each shard by its mark's key: the first of a row of keys that is in one of them. What
-// all keys with this prefix cannot be in has none.
+// layout returns the slots of each shard by its mark's key: the first of a series of keys that is in one of the
+// slots. A shard that no key with this prefix can be in has none.
 func (s *Store) layout(ctx context.Context) (map[string][]shard, error) {
 	c, ok := s.client.(*redis.ClusterClient)
 	if !ok {
@@ -222,8 +223,8 @@ func (s *Store) lookAt(ctx context.Context, mark string) (*look, error) {
 	return l, nil
 }
 
-// judge compares a look with the one before, begins a new mark where something was lost, or where there
-// was none, and returns what the shard remembers.
+// judge compares a look with the one before, and returns what the shard remembers. It begins a new mark if
+// something was lost, or if there was none.
 func (s *Store) judge(ctx context.Context, l *look, alive map[string]bool, tell func(lease.Loss)) (lease.Memory, error) {
 	was, known := s.seen[l.mark]
 	why, lost, begin := lease.Why(""), false, l.life == ""
@@ -231,15 +232,15 @@ func (s *Store) judge(ctx context.Context, l *look, alive map[string]bool, tell 
 	if forged {
 		l.forgot = 0
 	}
-	// A shard that was looked at under another mark got slots, or gave some away, and remembers what it did. Of one that
-	// was not nobody here knows: whoever has leases of it is to say so.
+	// A shard that was looked at under another mark gained or lost slots, and remembers as before. If it was
+	// not, nobody here knows what it remembers: agents that have leases of it prove a loss.
 	unknown := begin && !known && !s.remembers(l.mark)
 	switch {
 	case forged:
 		why, lost, begin = lease.Emptied, true, true
 	case !known:
 	case l.life != "" && l.life != was.life && !l.lost && l.forgot == was.forgot && l.history == was.history && l.evicted >= was.evicted:
-		// As another server saw first; or it found later than this one what was told of here.
+		// Another server saw the loss first, or found later what this one told of.
 		if l.evicted > was.evicted {
 			why = lease.Evicted
 		}
@@ -298,7 +299,7 @@ type remembered struct {
 	lost   bool    // one of them forgot something lately
 }
 
-// remember makes what was seen known to the steps. Shards that did not answer are as they were.
+// remember tells the steps what was seen. Shards that did not answer stay as they were.
 func (s *Store) remember(layout map[string][]shard, memories map[string]lease.Memory) {
 	next := new(remembered)
 	for mark, ranges := range layout {
@@ -316,7 +317,7 @@ func (s *Store) remember(layout map[string][]shard, memories map[string]lease.Me
 	s.memory.Store(next)
 }
 
-// recall tells the steps that it matters to how far back their shards remember.
+// recall tells steps that depend on it how far back their shards remember.
 func (s *Store) recall(renewals []lease.Renewal) {
 	m := s.memory.Load()
 	lost := m != nil && m.lost

@@ -163,9 +163,9 @@ func keyOn(cluster *testenv.RedisCluster, addr string, on bool, name string) str
 	}
 }
 
-// A master is flushed: within a second every server knows, also one that looked after the other had
-// set the mark anew. What is begun there is suspect for a term, and windows that were under way
-// are not begun without the ledger's figure; the other shards are as before.
+// A master is flushed. Within a second every server knows, also one that looked after the other had set the
+// mark anew. Buckets begun there are suspect for a term. Windows that were under way are not begun without the
+// ledger's figure. The other shards are as before.
 func TestAFlushedMasterIsNoticed(t *testing.T) {
 	cluster := testenv.SteadyRedis(t)
 	a, b := watch(t, cluster), watch(t, cluster)
@@ -347,8 +347,8 @@ func moveSlot(t *testing.T, cluster *testenv.RedisCluster, key string) {
 	}
 }
 
-// Of several servers that find dropped buckets the last to see the mark has told of them already, it may be: that nothing else
-// is lost the mark says.
+// Several servers find dropped buckets, and the last to see the mark may have told of them already. The mark
+// says that nothing else is lost.
 func TestWhatAnothersMarkTells(t *testing.T) {
 	for _, c := range []struct {
 		then, now    int64
@@ -367,8 +367,8 @@ func TestWhatAnothersMarkTells(t *testing.T) {
 	}
 }
 
-// Where buckets are dropped for want of memory, time and again, that is told, and agents are not: to renew all leases each time
-// would drop more.
+// Buckets are dropped for want of memory, time and again. The loss is told, but not to agents: to renew all
+// leases each time would drop more.
 func TestDroppedBucketsAreRenewedInTheirTime(t *testing.T) {
 	cluster := testenv.SteadyRedis(t)
 	w, other := watch(t, cluster), watch(t, cluster)

@@ -14,9 +14,8 @@ import (
 	"github.com/f4ee788f/quota/internal/testenv"
 )
 
-// A slot moves to a node that has none yet, is not among the masters and does not
-// know the script: buckets that are there already and those that are new are served
-// all the while, and nothing is handed out twice.
+// A slot moves to a node that has none yet, is not among the masters and does not know the script. Old and new
+// buckets are served all the while, and nothing is handed out twice.
 func TestASlotOnTheMove(t *testing.T) {
 	cluster := testenv.SteadyRedis(t)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)

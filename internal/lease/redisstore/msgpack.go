@@ -75,9 +75,6 @@ func unpackRecord(b string) (*lease.Record, error) {
 		return nil, lease.ErrFormat
 	}
 	r := &lease.Record{Algorithm: limit.Algorithm(v[16]), Lease: unpackSums(v), Fresh: v[10] == 1}
-	if v[10] > 1 {
-		r.OnShare = int64(v[10])
-	}
 	g := &r.Grant
 	for i, to := range []*int64{
 		5: &r.Slot, 6: &r.Start, 7: &r.Expires, 8: &r.Window, 9: &r.NextWindow, 11: &r.Largest, 12: &r.Began, 13: &r.Admitted,

@@ -79,9 +79,9 @@ func executions(t *testing.T, c *redis.ClusterClient) int64 {
 	return n.Load()
 }
 
-// A read or a write whose connection breaks after it was executed is executed once, the caller hears of it, and asking
-// again hands out nothing twice: what was written is answered from the record. The control runs a script as
-// go-redis would by itself, and is executed several times.
+// A read or a write whose connection breaks after it was executed is executed once, and the caller hears of it.
+// Asking again hands out nothing twice: what was written is answered from the record. The control runs a script
+// as go-redis would by itself, and is executed several times.
 func TestAStepIsExecutedOnce(t *testing.T) {
 	cluster := testenv.Redis(t)
 	watch := cluster.Client()
@@ -172,10 +172,9 @@ func TestTheScriptSurvivesAFlush(t *testing.T) {
 	}
 }
 
-// A master dies: within 3 s its buckets are served again, by the replica. Redis
-// needs 1.9 to 2.8 s of it by itself, elections are drawn by lot, and the machine may be
-// busy with other tests: where Redis alone takes longer, the store has a second from when the replica owns the slots,
-// and two further masters may die before it is a failure.
+// A master dies: within 3 s the replica serves its buckets again. Redis needs 1.9 to 2.8 s of it by itself.
+// Elections are drawn by lot, and the machine may be busy with other tests. Where Redis alone takes longer, the
+// store has a second from when the replica owns the slots. Two further masters may die before it is a failure.
 func TestAKilledMasterIsSurvived(t *testing.T) {
 	const most, ours = 3 * time.Second, time.Second
 	for range 3 {
@@ -188,8 +187,8 @@ func TestAKilledMasterIsSurvived(t *testing.T) {
 	t.Errorf("served again after more than %v, and more than %v after Redis was whole, three times", most, ours)
 }
 
-// failover kills the master of a bucket and returns how long it was not served, and how long Redis took to give its slots to
-// another.
+// failover kills the master of a bucket. It returns how long the bucket was not served, and how long Redis took
+// to give its slots to another.
 func failover(t *testing.T) (took, promoted time.Duration) {
 	cluster := testenv.PrivateRedis(t)
 	client := redisstore.Dial(redis.UniversalOptions{Addrs: cluster.Addrs()}, true)

@@ -20,7 +20,8 @@ import (
 )
 
 // Several servers, each with a store of its own, renew one bucket at once. Every step is executed once, on what
-// the one before left: together they grant the burst and no token more, and an answer that is asked for again is the same.
+// the one before left. Together they grant the burst and no token more. An answer that is asked for again is
+// the same.
 func TestServersRaceForABucket(t *testing.T) {
 	cluster := testenv.Redis(t)
 	const servers, holders, burst = 3, 8, 200
@@ -140,8 +141,8 @@ func TestWhatComesBetweenReadAndWrite(t *testing.T) {
 	want("after the flush", renew(store, "gone", "b", 1, 4), 4)
 	want("what a bucket that was forgotten has", renew(store, "gone", "c", 1, 10), 6)
 
-	// The node goes back to what it was before, as a replica does that was behind, and goes on in the same way: that is
-	// another history all the same.
+	// The node goes back to an earlier state, as a replica does that was behind, and goes on in the same way.
+	// That is another history all the same.
 	want("before the loss", renew(store, "back", "a", 1, 1), 1)
 	key := cluster.Prefix + "back"
 	dump := cluster.Client().Dump(t.Context(), key).Val()
@@ -401,6 +402,7 @@ func TestHowLongABucketIsKept(t *testing.T) {
 	store := redisstore.New(cluster.Client(), cluster.Prefix)
 	start := time.Now().UnixMicro()
 	r := lease.Renewal{Key: "kept", Spec: leasetest.Bucket(1000, 1000), Holder: "a", Began: 1, Waiting: 1}
+	r.Spec.EpsilonPPM = 0 // so that leases stay short
 	before := calls(t, cluster.Client())["pexpire"]
 	for _, c := range []struct{ at, said int64 }{{0, 1}, {1, 1}, {15, 1}, {25, 2}, {26, 2}, {200, 3}} {
 		r.Number++
@@ -417,8 +419,8 @@ func TestHowLongABucketIsKept(t *testing.T) {
 	}
 }
 
-// A key that moves to a node whose clock is behind is dropped by that clock, after what it had left: how long it is said to be kept,
-// by the clock before, is not true there, and is said anew.
+// A key moves to a node whose clock is behind, and that clock drops it, after its remaining time. The expiry
+// set by the clock before is not true there, and is set anew.
 func TestABucketThatMovesToAnotherClock(t *testing.T) {
 	cluster := testenv.Redis(t)
 	store := redisstore.New(cluster.Client(), cluster.Prefix)
@@ -443,8 +445,8 @@ func TestABucketThatMovesToAnotherClock(t *testing.T) {
 	}
 }
 
-// Renewals that came before a limit became another and after it go together: each that was executed is answered again from its
-// record, and not executed again.
+// Renewals from before and after a change of a limit go together. Each that was executed is answered again from
+// its record, and not executed again.
 func TestALimitThatChangesWithinACall(t *testing.T) {
 	cluster := testenv.Redis(t)
 	store := redisstore.New(cluster.Client(), cluster.Prefix)

@@ -24,14 +24,14 @@ type Store struct {
 	forgot  int64                      // the latest that a mark says leases may be forgotten of before; Run's
 }
 
-// reload is how often a cluster's layout is looked up again. By default go-redis asks
-// a dead master for 60 s; what this adds to Redis's own failover, 1.9 to 2.8 s at a
-// node timeout of 1 s, is at most the interval. It costs a command each time.
+// reload is how often a cluster's layout is looked up again; it costs a command each time. By default go-redis
+// asks a dead master for 60 s. Redis's own failover takes 1.9 to 2.8 s at a node timeout of 1 s. This adds one
+// interval at most.
 const reload = 100 * time.Millisecond
 
-// Dial returns a client set up so that a failover is seen and a deadline kept (by
-// default a deadline of 1 s took 5): of a cluster, or of a single Redis. Addresses,
-// credentials and TLS come from o; the rest is set here. It connects to nothing yet.
+// Dial returns a client of a cluster, or of a single Redis, that sees a failover and keeps a deadline. By
+// default a deadline of 1 s took 5. Addresses, credentials and TLS come from o; the rest is set here. It
+// connects to nothing yet.
 func Dial(o redis.UniversalOptions, cluster bool) redis.UniversalClient {
 	o.ContextTimeoutEnabled = true
 	o.Protocol = 2 // nothing is pushed here, and by 3 the client looks for that before each answer
@@ -71,8 +71,8 @@ func (s *Store) Ping(ctx context.Context) error {
 	return nil
 }
 
-// ErrClustered means that what was given as a single Redis is one node of a cluster,
-// which answers for the buckets of its own slots alone.
+// ErrClustered means that the Redis given as a single one is a node of a cluster. It answers only for the
+// buckets of its own slots.
 var ErrClustered = errors.New("redis: this is a node of a cluster; name several of its nodes, or say cluster=true")
 
 // clustered asks a single Redis whether it is more than that. One that may not be asked

@@ -26,8 +26,8 @@ func TestSuite(t *testing.T) {
 	})
 }
 
-// A bucket that is written and read between any two steps gives the answers of one that stays in memory, over
-// random histories, with overdrafts, lost answers, leaps of the clock and late repetitions among them.
+// A bucket that is written and read between any two steps answers like one that stays in memory. The histories
+// are random, with overdrafts, lost answers, leaps of the clock and late repetitions among them.
 func TestAnswersAreThoseOfMemory(t *testing.T) {
 	cluster := testenv.Redis(t)
 	client := redisstore.Dial(redis.UniversalOptions{Addrs: cluster.Addrs()}, true)

@@ -17,22 +17,25 @@ import (
 	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
-// A step is done here, and not in Redis: the bucket is read, the renewals are executed on what was read, and it is written
-// if it is still what was read. If it is not, another server renewed it meanwhile, or the node forgot it, and all
-// begins again with what is there now. So every step is executed on what the one before left, and once: a write whose answer
-// is lost is found by the next read, in the holder's record. Redis does a seventh of what a script of the step cost it.
+// A step is executed here, not in Redis. The bucket is read, the renewals are executed on it, and it is written
+// if it is still the same. If it is not, another server renewed it meanwhile, or the node forgot it, and all
+// begins again. So every step is executed once, on what the one before left. If a write's answer is lost, the
+// next read finds the write in the holder's record. Redis does a seventh of the work that a script of the step
+// would cost it.
 
 const (
-	// tries is how often a bucket is read that others keep changing: each failed try is a step of theirs, and
-	// the pauses between them leave room. Beyond, the renewals are unavailable, and their agents come again.
+	// tries is how often a bucket is read that others keep changing. Each failed try is a step of another
+	// server, and the pauses between tries leave room. After that the renewals are unavailable, and their
+	// agents come again.
 	tries = 10
 	// pause is the longest before the second try; it doubles up to longestPause. They are drawn by lot.
 	pause, longestPause = time.Millisecond, 16 * time.Millisecond
-	// sweeps bounds how many fields are looked at for records of the long gone, at one read. A holder's first renewal
-	// looks at two, so that holders who come once and never again do not pile up, and one in sixteen at one.
+	// sweeps bounds how many fields one read looks at for records of holders long gone. A holder's first
+	// renewal looks at two, so that holders who come only once do not pile up. Of later renewals one in sixteen
+	// looks at one.
 	sweeps, sweepEvery = 16, 16
-	// spare is how much longer than it has to be a bucket is kept, at most, in microseconds: so that most writes need not say
-	// anew until when, which a replica is told as well.
+	// spare is the most that a bucket is kept longer than it must be, in microseconds. So most writes need not
+	// set the expiry anew, which goes to replicas as well.
 	spare = 30_000_000
 )
 
@@ -49,15 +52,16 @@ type visit struct {
 	looks  int    // fields to look at for records of the long gone
 	fields int    // that are read
 	alone  bool   // it reads the time itself
-	forged bool   // what was there no build wrote: it begins anew, as one that was lost
+	forged bool   // no build wrote its value: it begins anew, as if lost
 	clock  *visit // whose read tells the time
 	reads  command
 	sweep  *command // reads some fields by lot, after reads; nil for none
 	writes command
 }
 
-// renew answers a batch: all renewals of one bucket in one step. The buckets of each node go beside those of the others: one executes what
-// it was sent while the steps of another's are executed here, and no write waits for a node that hangs.
+// renew answers a batch: all renewals of one bucket in one step. It serves each node's buckets at the same time
+// as the others'. One node executes its commands while another's steps are executed here, and no write waits
+// for a node that hangs.
 func (s *Store) renew(ctx context.Context, renewals []lease.Renewal, answers []lease.Answer) {
 	groups := s.byNode(ctx, s.visits(renewals, answers))
 	var others sync.WaitGroup
@@ -149,7 +153,8 @@ func (s *Store) visits(renewals []lease.Renewal, answers []lease.Answer) []*visi
 	return visits
 }
 
-// try reads the buckets, executes the renewals and writes. It returns those that are to be tried again, and whether the node did not answer in time.
+// try reads the buckets, executes the renewals and writes. It returns the visits to be tried again, and whether
+// the node did not answer in time.
 func (s *Store) try(ctx context.Context, node pipeliner, visits []*visit, renewals []lease.Renewal, answers []lease.Answer) (again []*visit, hangs bool) {
 	d := newDesk()
 	defer d.back()
@@ -184,8 +189,8 @@ func (s *Store) try(ctx context.Context, node pipeliner, visits []*visit, renewa
 	return again, hangs
 }
 
-// read reads the buckets. One is read by a script, which tells the node's time as well, and the others by a
-// plain command, at a third of the cost: it is the last, so that the time is no earlier than what was read.
+// read reads the buckets. A script reads one, and tells the node's time as well. A plain command reads each of
+// the others, at a third of the cost. The script is last, so that the time is no earlier than any read.
 func (s *Store) read(ctx context.Context, node pipeliner, d *desk, visits []*visit, renewals []lease.Renewal) {
 	commands := make([]*command, 0, len(visits)+len(visits)/8)
 	clock := visits[len(visits)-1]
@@ -199,7 +204,8 @@ func (s *Store) read(ctx context.Context, node pipeliner, d *desk, visits []*vis
 			v.reads = scripted(ctx, readScript, v.readArgs(d, renewals, nil, nil, nil, v.arg))
 		}
 		commands = append(commands, &v.reads)
-		if v.sweep = nil; v.looks > 0 { // what is swept is read after the bucket: while that is what it was, so are they
+		// Records to sweep are read after the bucket: if the bucket is unchanged at the write, so are they.
+		if v.sweep = nil; v.looks > 0 {
 			sweep := plain(ctx, "hrandfield", v.arg, v.looks, "withvalues")
 			v.sweep, commands = &sweep, append(commands, &sweep)
 		}
@@ -251,8 +257,8 @@ func (v *visit) readArgs(d *desk, renewals []lease.Renewal, others ...any) []any
 	return args
 }
 
-// desk is where the steps of one try are executed, one after the other. What they read and write by lies there until it was sent, and
-// then another try's does: of a thousand buckets that is half a megabyte.
+// desk holds the steps of one try, executed one after the other. Their commands stay there until they were
+// sent; then another try uses it. For a thousand buckets that is half a megabyte.
 type desk struct {
 	state    lease.State
 	holders  map[string]*lease.Record
@@ -282,7 +288,7 @@ func (d *desk) back() {
 	desks.Put(d)
 }
 
-// value returns what encode appends to a buffer. Where that grows, what was returned before stays in the one that it was in.
+// value returns what encode appends to a buffer. If the buffer grows, earlier values stay in the old one.
 func (d *desk) value(encode func(to []byte) []byte) []byte {
 	begin := len(d.written)
 	d.written = encode(d.written)
@@ -372,7 +378,8 @@ func (v *visit) step(ctx context.Context, d *desk, renewals []lease.Renewal, ans
 	}
 	args := d.list(11 + len(gone) + 2*len(executed))[:3]
 	ttl := int64(0)
-	if until < state.Full || state.Offset != offset { // by a clock that leapt, or another node's, until then means another time
+	// After a clock's leap, or by another node's clock, until means another time.
+	if until < state.Full || state.Offset != offset {
 		keep := state.Full - last
 		keep += min(keep, spare)
 		ttl, until = keep/1000+1, last+keep

@@ -9,9 +9,9 @@ import (
 	"github.com/f4ee788f/quota/internal/core/ledger"
 )
 
-// accounts: what servers record of leases adds up, each record once; of what an agent
-// says the last holds, whichever server writes it when; and what is settled stands
-// beside it, folded or not, in quarantine or not.
+// accounts: servers' records of leases add up, each record once. Of what an agent says the last holds,
+// whichever server writes it, and whenever. The settled units stand beside it, folded or not, in quarantine or
+// not.
 func accounts(t *testing.T, fresh func(testing.TB) Engine) {
 	e, clock := fresh(t), NewClock()
 	s := e.Open(t, ledger.Options{Now: clock.Now})
@@ -102,8 +102,9 @@ func accounts(t *testing.T, fresh func(testing.TB) Engine) {
 	verify(t, s)
 }
 
-// hostileAccounts: an agent that says it gave back more than can be counted is kept at that, and so are all others
-// beside it; and a name that only an agent gives makes no account, while what servers granted is kept by its name.
+// hostileAccounts: an agent that says it gave back more than can be counted is kept at the most. All others
+// beside it are kept as they are. A limit's name that only an agent gives makes no account. Servers' grants are
+// kept by its name.
 func hostileAccounts(t *testing.T, fresh func(testing.TB) Engine) {
 	e, clock := fresh(t), NewClock()
 	books := booksOf(e.Open(t, ledger.Options{Now: clock.Now}))

@@ -57,8 +57,8 @@ func endless(t *testing.T, fresh func(testing.TB) Engine) {
 	}
 }
 
-// wide: a report may name much in few bytes, for it writes each string once: here
-// 20 MB of keys, and 800 MB of rows that go to quarantine. Both settle and fold.
+// wide: a report may name much in few bytes, for it writes each string once. Here it is 20 MB of keys, and 800
+// MB of rows that go to quarantine. Both settle and fold.
 func wide(t *testing.T, fresh func(testing.TB) Engine) {
 	e, clock := fresh(t), NewClock()
 	s := e.Open(t, ledger.Options{Now: clock.Now})
@@ -106,9 +106,8 @@ func wide(t *testing.T, fresh func(testing.TB) Engine) {
 	}
 }
 
-// shared: agents that report the same keys and slot get one entry for each key, also
-// where their reports together are more than is read at once: the ledger grows with
-// keys, not with agents.
+// shared: agents that report the same keys and slot get one entry for each key. That holds even if their
+// reports together exceed one page. The ledger grows with keys, not with agents.
 func shared(t *testing.T, fresh func(testing.TB) Engine) {
 	e, clock := fresh(t), NewClock()
 	s := e.Open(t, ledger.Options{Now: clock.Now})

@@ -20,8 +20,8 @@ type sealedRow struct {
 	height int64
 }
 
-// breakdown: usage told apart by anything is what a loop over the rows of the blocks
-// gives, at any height, whole and in pages, whatever is folded meanwhile.
+// breakdown: usage told apart by any dimensions equals a loop over the rows of the blocks. That holds at any
+// height, whole and in pages, whatever is folded meanwhile.
 func breakdown(t *testing.T, fresh func(testing.TB) Engine) {
 	e, clock := fresh(t), NewClock()
 	s := e.Open(t, ledger.Options{Now: clock.Now})
@@ -95,7 +95,7 @@ func breakdown(t *testing.T, fresh func(testing.TB) Engine) {
 		if strings.Join(got, "\n") != strings.Join(want, "\n") {
 			t.Fatalf("question %d %+v:\n got %s\nwant %s", i, q, strings.Join(got, "\n     "), strings.Join(want, "\n     "))
 		}
-		if newest := q.Height == 0 || q.Height == 5; newest != info.Complete.Equal(clock.Now()) || q.Height != 0 && info.Block.Height != q.Height {
+		if newest := q.Height == 0 || q.Height == 5; newest != info.Complete.Equal(latest(clock.Now())) || q.Height != 0 && info.Block.Height != q.Height {
 			t.Fatalf("question %d: %+v, want the block asked for, complete through %s of the newest alone", i, info, clock.Now())
 		}
 		if q.Rows = 1 + random.IntN(4); len(want) < 60 {
@@ -132,7 +132,7 @@ func breakdown(t *testing.T, fresh func(testing.TB) Engine) {
 	}
 }
 
-// breakdownWithoutEntries: what is archived is told from roll-ups, or not at all.
+// breakdownWithoutEntries: archived usage is read from roll-ups, or not at all.
 func breakdownWithoutEntries(t *testing.T, e Engine, books ledger.Books) {
 	t.Helper()
 	march := "1772323200"
@@ -192,7 +192,7 @@ func breakdownOf(t *testing.T, books ledger.Books, q ledger.BreakdownQuery) (all
 	return all, info
 }
 
-// mostBeyond: who has the most is on top although its sum ends at the greatest there is.
+// mostBeyond: the tenant with the most is on top although its sum ends at MaxSum.
 func mostBeyond(t *testing.T, fresh func(testing.TB) Engine) {
 	e, clock := fresh(t), NewClock()
 	s := e.Open(t, ledger.Options{Now: clock.Now})

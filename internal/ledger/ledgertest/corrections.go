@@ -31,8 +31,8 @@ func audited(t testing.TB, e Engine) string {
 	return text(e.Query(t, "SELECT number, actor, action, object FROM audit_log ORDER BY number"))
 }
 
-// auditedUsage: the audit log of a correction has what blocks had of its slots and names, each
-// place once, and what that comes to with it.
+// auditedUsage: the audit log of a correction has what blocks had of its slots and names, each place once. It
+// also has what that comes to with the correction.
 func auditedUsage(t *testing.T, fresh func(testing.TB) Engine) {
 	e, clock := fresh(t), NewClock()
 	s := e.Open(t, ledger.Options{Now: clock.Now})
@@ -84,8 +84,8 @@ func auditedUsage(t *testing.T, fresh func(testing.TB) Engine) {
 	}
 }
 
-// corrections: units are added and taken away as facts of their own, once for each
-// key; usage has them at once, folded or not; each is audited, and taken back once.
+// corrections: units are added and taken away as facts of their own, once for each key. Usage has them at once,
+// folded or not. Each is audited, and taken back once.
 func corrections(t *testing.T, fresh func(testing.TB) Engine) {
 	e, clock, s := filled(t, fresh)
 	books := booksOf(s)

@@ -11,8 +11,8 @@ import (
 	"github.com/f4ee788f/quota/internal/core/ledger"
 )
 
-// drawn: rows that are said to be above what was granted go to quarantine, and their accounts say so until somebody deals with
-// them; what is drawn of leases is that of their epoch and of those after it without any.
+// drawn: rows above what was granted go to quarantine. Their accounts say so until somebody deals with them.
+// Drawn counts the leases of their epoch, and usage of that epoch and the later ones without leases.
 func drawn(t *testing.T, fresh func(testing.TB) Engine) {
 	e, clock := fresh(t), NewClock()
 	s := e.Open(t, ledger.Options{Now: clock.Now})

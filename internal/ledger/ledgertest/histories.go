@@ -12,9 +12,8 @@ import (
 	"github.com/f4ee788f/quota/internal/core/ledger"
 )
 
-// histories: whatever agents, servers and the network do, the ledger's totals are
-// the sum of what was acknowledged, nothing twice; and what an agent goes on
-// sending until it is acknowledged, gets in.
+// histories: whatever agents, servers and the network do, the ledger's totals are the sum of what was
+// acknowledged, nothing twice. A report that an agent sends until it is acknowledged gets in.
 func histories(t *testing.T, fresh func(testing.TB) Engine) {
 	e, clock := fresh(t), NewClock()
 	o := ledger.Options{Now: clock.Now}

@@ -12,8 +12,8 @@ import (
 	"github.com/f4ee788f/quota/internal/core/ledger"
 )
 
-// hourly: a tenant's sums are those of its entries, whatever edges tell them apart, and who changed
-// above a height is told with the earliest slot of it.
+// hourly: a tenant's sums are those of its entries, at any edges. A tenant that changed above a height is told
+// with its earliest slot there.
 func hourly(t *testing.T, fresh func(testing.TB) Engine) {
 	e, clock := fresh(t), NewClock()
 	s := e.Open(t, ledger.Options{Now: clock.Now})
@@ -119,8 +119,8 @@ func hourly(t *testing.T, fresh func(testing.TB) Engine) {
 	}
 }
 
-// added: what blocks add to the sums of a query makes them the query's as of the last of them,
-// whatever it asks for, and nothing is added to a block that is not this ledger's.
+// added: blocks' additions to the sums of any query bring them up to the last of these blocks. Nothing is added
+// to a block that is not this ledger's.
 func added(t *testing.T, fresh func(testing.TB) Engine) {
 	e, clock := fresh(t), NewClock()
 	s := e.Open(t, ledger.Options{Now: clock.Now})

@@ -8,8 +8,8 @@ import (
 	"github.com/f4ee788f/quota/internal/core/ledger"
 )
 
-// declaredLost: an operator ends an epoch that will report no more; it holds back
-// nothing from then on, is audited once, and comes back with its next report.
+// declaredLost: an operator ends an epoch that will report no more. From then on it holds back nothing. It is
+// audited once, and comes back with its next report.
 func declaredLost(t *testing.T, fresh func(testing.TB) Engine) {
 	e, clock := fresh(t), NewClock()
 	s := e.Open(t, ledger.Options{Now: clock.Now})
@@ -43,7 +43,7 @@ func declaredLost(t *testing.T, fresh func(testing.TB) Engine) {
 			t.Fatalf("lost: got %+v, %v", state, err)
 		}
 	}
-	complete(clock.Now(), 0)
+	complete(latest(clock.Now()), 0)
 	if got, want := audited(t, e), "1 k-operator agent.lost a/0\n"; got != want {
 		t.Errorf("audited: got %s, want %s", got, want)
 	}
@@ -75,12 +75,12 @@ func declaredLost(t *testing.T, fresh func(testing.TB) Engine) {
 			t.Fatalf("a fenced one lost: got %+v, %v", state, err)
 		}
 	}
-	complete(clock.Now(), 0)
+	complete(latest(clock.Now()), 0)
 	d.report(clock.Now())
 	if err := wantStatus(t.Context(), s, d.report(clock.Now(), row(clock.Now(), "acme", 9)), ledger.Fenced); err != nil {
 		t.Error(err)
 	}
-	complete(clock.Now(), 0)
+	complete(latest(clock.Now()), 0)
 	verify(t, s)
 	// It was not gone: nothing that it sends is refused, and it counts again.
 	clock.Advance(time.Hour)

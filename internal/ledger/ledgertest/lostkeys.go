@@ -69,7 +69,7 @@ func lostKeys(t *testing.T, fresh func(testing.TB) Engine) {
 	second := clock.Now()
 	end("k1", "revoked_ms", second)
 	sweep("the key was revoked just now: others' reports may be under way under the next", 0)
-	complete("while it is revoked", begun)
+	complete("while it is revoked", latest(begun))
 	clock.Advance(time.Minute)
 	sweep("a minute later", 3)
 	sweep("again", 0)
@@ -91,7 +91,7 @@ func lostKeys(t *testing.T, fresh func(testing.TB) Engine) {
 	if err := s.Hold(t.Context(), ledger.Hold{Epoch: ledger.Epoch{Agent: "new", Epoch: 1}, Tenants: []string{"acme"}, Key: "k2"}); err != nil {
 		t.Fatal(err)
 	}
-	complete("of one that holds again", begun)
+	complete("of one that holds again", latest(begun))
 	settle(&agent{id: "new", epoch: 1}, "k2", clock.Now(), ledger.Settled)
 	complete("of what it settled", second)
 	settle(&stolen, "k2", begun.Add(time.Minute), ledger.Settled, row(begun, "acme", 7))

@@ -342,8 +342,8 @@ func groups(t *testing.T, fresh func(testing.TB) Engine) {
 	}
 }
 
-// overlapping: agents that lost their server send to others, all at once, in any
-// order, with new epochs among them: nobody waits in a circle, each settles once.
+// overlapping: agents that lost their server send to others, all at once, in any order, with new epochs among
+// them. Nobody waits in a circle, and each settles once.
 func overlapping(t *testing.T, fresh func(testing.TB) Engine) {
 	e, clock := fresh(t), NewClock()
 	o := ledger.Options{Now: clock.Now}

@@ -16,8 +16,8 @@ import (
 	"github.com/f4ee788f/quota/internal/ledger/sqlbooks"
 )
 
-// year is a ledger of fourteen months, March 2026 to April 2027, with an epoch that goes
-// on through all of them, some that close, late usage, corrections, and rows in quarantine.
+// year is a ledger of fourteen months, March 2026 to April 2027. One epoch goes on through all of them, and
+// some close. It has late usage, corrections, and rows in quarantine.
 func year(t testing.TB, fresh func(testing.TB) Engine) (Engine, *Clock, ledger.Store) {
 	t.Helper()
 	e, clock := fresh(t), NewClock()
@@ -83,7 +83,7 @@ func checkArchives(t testing.TB, o *sqlbooks.Owner, dir string) *sqlbooks.Checke
 	return c
 }
 
-// retained: what is archived is out of the ledger, and is still accounted for.
+// retained: archived facts are out of the ledger, and still accounted for.
 func retained(t *testing.T, fresh func(testing.TB) Engine) {
 	e, clock, s := year(t, fresh)
 	o, dir := e.Owner(t, clock.Now), t.TempDir()
@@ -438,7 +438,7 @@ func retainedKilled(t *testing.T, fresh func(testing.TB) Engine) {
 	}
 }
 
-// retentionRefused: what is refused changes nothing.
+// retentionRefused: a refusal changes nothing.
 func retentionRefused(t *testing.T, fresh func(testing.TB) Engine) {
 	e, clock, s := year(t, fresh)
 	o, dir := e.Owner(t, clock.Now), t.TempDir()
@@ -518,8 +518,8 @@ func stated(t testing.TB, e Engine, tenant string, to time.Time, height int) {
 		VALUES ('%s', (SELECT count(*) + 1 FROM statements), '%s', 0, %d, %d, '', '', '', 0, '', 'me', 0)`, tenant, to.Format(time.DateOnly), to.Unix(), height))
 }
 
-// retainedMembers: usage of tenants whose parents pay is on the statements of whoever pays for them, however far
-// above. They have none of their own, and archiving waits for none.
+// retainedMembers: usage of tenants whose parents pay is on their payers' statements, however far above. These
+// tenants have no statements of their own, and archiving waits for none.
 func retainedMembers(t *testing.T, fresh func(testing.TB) Engine) {
 	e, clock, s := year(t, fresh)
 	o, dir := e.Owner(t, clock.Now), t.TempDir()
@@ -543,7 +543,8 @@ func retainedMembers(t *testing.T, fresh func(testing.TB) Engine) {
 	refused("before statements", "2026-03, of tenants org:")
 	stated(t, e, "org", date(2026, 6), newest())
 	refused("before a statement", "2026-06, of tenants org:")
-	// Of a statement that ends in the month that stays: what of that month came after it would have it rated again.
+	// The statement ends in the month that stays. Usage of that month that came after it would have it rated
+	// again.
 	stated(t, e, "org", date(2026, 7).AddDate(0, 0, 14), newest())
 	late := agent{id: "late"}
 	if err := wantStatus(t.Context(), s, late.report(clock.Now(), row(date(2026, 7), "acme", 1)), ledger.Settled); err != nil {
@@ -596,8 +597,8 @@ func retiredAtOnce(t *testing.T, fresh func(testing.TB) Engine) {
 	verify(t, s)
 }
 
-// retainedDamaged: what does not fit its digest or its key, or came after the file was written, is not taken out of the
-// ledger, and once it is put right retention goes on.
+// retainedDamaged: facts that do not fit their digest or key, or came after the file was written, stay in the
+// ledger. Once they are put right, retention goes on.
 func retainedDamaged(t *testing.T, fresh func(testing.TB) Engine) {
 	e, clock, s := year(t, fresh)
 	o, dir := e.Owner(t, clock.Now), t.TempDir()

@@ -17,11 +17,13 @@ import (
 //
 //	settle agent=a seq=1 [epoch=0] [before=n] [through=15:04:05] [closed] [origin=epoch/total] [lose=reply] [forge=digest|total|payload]
 //	15:04 tenant/limit=admitted [overage=n] [denied=n] [meter=name] [attributes=pairs]
+//
 //	fold | agents | quarantine | entries | clock [+duration]
+//
 //	usage [tenant=] [by=] [from=15:04] [to=15:04] [zone=]
 //
-// A report follows on from the agent's last one that was settled, unless it says
-// before. Times are of March 31, 2026, or of a day before or after, as in "+1d 00:00".
+// A report follows on from the agent's last one that was settled, unless it says before. Times are of March 31,
+// 2026, or of a day before or after, as in "+1d 00:00".
 func scenarios(t *testing.T, fresh func(testing.TB) Engine) {
 	dir, err := filepath.Abs("../ledgertest/testdata")
 	if err != nil {

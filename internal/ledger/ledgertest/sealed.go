@@ -11,8 +11,8 @@ import (
 	"github.com/f4ee788f/quota/internal/core/ledger"
 )
 
-// sealed: what blocks hold of a tenant is what was folded up to them, whatever comes
-// later; and nothing is called complete that is not in a block.
+// sealed: blocks hold of a tenant what was folded up to them, whatever comes later. Nothing is called complete
+// that is not in a block.
 func sealed(t *testing.T, fresh func(testing.TB) Engine) {
 	e, clock := fresh(t), NewClock()
 	s := e.Open(t, ledger.Options{Now: clock.Now})
@@ -110,8 +110,8 @@ func sealed(t *testing.T, fresh func(testing.TB) Engine) {
 		t.Errorf("with usage in no block: complete through %v, want %v", got.Complete, time.Unix(slot(start), 0))
 	}
 	fold()
-	if got := read(all); !got.Complete.Equal(clock.Now()) {
-		t.Errorf("folded: complete through %v, want %v", got.Complete, clock.Now())
+	if got := read(all); !got.Complete.Equal(latest(clock.Now())) {
+		t.Errorf("folded: complete through %v, want %v", got.Complete, latest(clock.Now()))
 	}
 	// A correction counts as it is: less is late too.
 	if _, err := books.Correct(t.Context(), operator, correction(t, ledger.KindAdjust, "k", true, "billed twice", row(start, "acme", 4))); err != nil {
@@ -127,8 +127,8 @@ func sealed(t *testing.T, fresh func(testing.TB) Engine) {
 	}
 }
 
-// sealedHours: what is read by the hour is what is read by slot, but for hours that are
-// divided, and slots beyond the range are in neither.
+// sealedHours: sums by the hour equal sums by slot, except hours that are divided. Neither has slots beyond the
+// range.
 func sealedHours(t *testing.T, books ledger.Books, q ledger.SealedQuery) {
 	t.Helper()
 	q.Tenant = "acme"

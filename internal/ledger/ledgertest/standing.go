@@ -6,8 +6,8 @@ import (
 	"github.com/f4ee788f/quota/internal/core/ledger"
 )
 
-// standing: each server of a ledger says how far epochs are settled, in the order in which it is asked,
-// those that nobody has heard of among them; and which ledger it is, in no more bytes than may be.
+// standing: each server of a ledger says how far epochs are settled, in the order in which it is asked. That
+// includes epochs that nobody has heard of. It also says which ledger it is, within MaxLedger bytes.
 func standing(t *testing.T, fresh func(t testing.TB) Engine) {
 	e, clock := fresh(t), NewClock()
 	s := e.Open(t, ledger.Options{Now: clock.Now})

@@ -8,8 +8,9 @@ import (
 	"github.com/f4ee788f/quota/internal/core/ledger"
 )
 
-// strangers: an epoch holds back the usage of tenants that it settled usage of or holds leases of, and no other; whatever
-// it says it holds nothing back for longer than a silent one, and an agent has a bounded number of epochs that do.
+// strangers: an epoch holds back the usage of tenants that it settled usage of or holds leases of, and no
+// other. Whatever it says, it holds nothing back for longer than a silent one. The number of an agent's epochs
+// that hold back is bounded.
 func strangers(t *testing.T, fresh func(testing.TB) Engine) {
 	e, clock := fresh(t), NewClock()
 	s := e.Open(t, ledger.Options{Now: clock.Now})
@@ -49,14 +50,14 @@ func strangers(t *testing.T, fresh func(testing.TB) Engine) {
 	good, evil := agent{id: "good"}, agent{id: "evil"}
 	settle(&good, clock.Now(), row(clock.Now(), "acme", 1))
 	settle(&evil, time.UnixMilli(0))
-	complete("a heartbeat of one that never served it", "acme", clock.Now())
-	complete("a heartbeat of one that never served any", "", clock.Now())
+	complete("a heartbeat of one that never served it", "acme", latest(clock.Now()))
+	complete("a heartbeat of one that never served any", "", latest(clock.Now()))
 
 	// It holds another tenant, and says nothing of when.
 	hold("evil", 0, "umbrella")
 	began := clock.Now()
 	settle(&evil, began.Add(-time.Minute))
-	complete("one that holds another tenant", "acme", clock.Now())
+	complete("one that holds another tenant", "acme", latest(clock.Now()))
 	complete("one that holds it", "umbrella", began.Add(-time.Minute))
 	complete("one that holds some tenant", "", began.Add(-time.Minute))
 	for range 25 {
@@ -64,11 +65,11 @@ func strangers(t *testing.T, fresh func(testing.TB) Engine) {
 		settle(&evil, time.UnixMilli(0))
 		settle(&good, clock.Now())
 	}
-	complete("one that says the same for a day", "umbrella", clock.Now())
-	complete("one that says the same for a day", "acme", clock.Now())
+	complete("one that says the same for a day", "umbrella", latest(clock.Now()))
+	complete("one that says the same for a day", "acme", latest(clock.Now()))
 	settle(&evil, clock.Now().Add(time.Hour)) // what is still to come counts as now
 	settle(&evil, clock.Now().Add(-time.Hour))
-	complete("one that goes back", "umbrella", clock.Now())
+	complete("one that goes back", "umbrella", latest(clock.Now()))
 
 	// An agent that starts over and over.
 	first := clock.Now()
@@ -77,13 +78,13 @@ func strangers(t *testing.T, fresh func(testing.TB) Engine) {
 		hold("loop", int64(i+1), "acme")
 	}
 	settle(&good, clock.Now())
-	complete("as many epochs as count", "acme", first.Add(time.Second))
+	complete("as many epochs as count", "acme", latest(first.Add(time.Second)))
 	for i := range 5 {
 		clock.Advance(time.Second)
 		hold("loop", int64(ledger.OpenEpochs+i+1), "acme")
 	}
 	settle(&good, clock.Now())
-	complete("five more", "acme", first.Add(6*time.Second))
+	complete("five more", "acme", latest(first.Add(6*time.Second)))
 
 	// An agent whose epoch was fenced goes on under a later one, and its leases are of the first.
 	hold("turned", 1)

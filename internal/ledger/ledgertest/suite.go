@@ -38,6 +38,7 @@ func Run(t *testing.T, fresh func(t testing.TB) Engine) {
 	t.Run("SettledOnce", func(t *testing.T) { settledOnce(t, fresh) })
 	t.Run("Neighbours", func(t *testing.T) { neighbours(t, fresh) })
 	t.Run("Unchecked", func(t *testing.T) { unchecked(t, fresh) })
+	t.Run("Unsealed", func(t *testing.T) { unsealed(t, fresh) })
 	t.Run("Groups", func(t *testing.T) { groups(t, fresh) })
 	t.Run("Overlapping", func(t *testing.T) { overlapping(t, fresh) })
 	t.Run("EntriesGrowWithKeys", func(t *testing.T) { entriesGrowWithKeys(t, fresh) })
@@ -74,8 +75,11 @@ func Run(t *testing.T, fresh func(t testing.TB) Engine) {
 	t.Run("MostBeyondTheGreatest", func(t *testing.T) { mostBeyond(t, fresh) })
 	t.Run("DeclaredLost", func(t *testing.T) { declaredLost(t, fresh) })
 	t.Run("LostKeys", func(t *testing.T) { lostKeys(t, fresh) })
+	t.Run("Losses", func(t *testing.T) { losses(t, fresh) })
+	t.Run("LossesOfRuns", func(t *testing.T) { lossesOfRuns(t, fresh) })
 	t.Run("Traces", func(t *testing.T) { traces(t, fresh) })
 	t.Run("Holds", func(t *testing.T) { holds(t, fresh) })
+	t.Run("LateHolds", func(t *testing.T) { lateHolds(t, fresh) })
 	t.Run("Strangers", func(t *testing.T) { strangers(t, fresh) })
 	t.Run("Retained", func(t *testing.T) { retained(t, fresh) })
 	t.Run("RetainedKilled", func(t *testing.T) { retainedKilled(t, fresh) })
@@ -105,6 +109,9 @@ func (c *Clock) Now() time.Time { return time.Unix(0, c.at.Load()).UTC() }
 
 // Advance moves it.
 func (c *Clock) Advance(d time.Duration) { c.at.Add(int64(d)) }
+
+// latest is the latest time through which usage can be complete at a time.
+func latest(at time.Time) time.Time { return at.Add(-ledger.NotedWithin) }
 
 // agent makes reports the way that a good agent does.
 type agent struct {

@@ -2,13 +2,15 @@ package ledgertest
 
 import (
 	"errors"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/f4ee788f/quota/internal/core/ledger"
 )
 
-// unchecked: of a report with a row that nobody can judge now nothing is stored, its neighbours settle, and it settles when
-// the row can be judged. Corrections are refused meanwhile.
+// unchecked: a report has a row that nobody can judge now. Nothing of it is stored, and its neighbours settle.
+// It settles once the row can be judged. Corrections are refused meanwhile.
 func unchecked(t *testing.T, fresh func(testing.TB) Engine) {
 	e, clock := fresh(t), NewClock()
 	away := true
@@ -55,4 +57,55 @@ func unchecked(t *testing.T, fresh func(testing.TB) Engine) {
 	}
 	away = false
 	wants("known", 29, 1, ledger.Settled, ledger.Settled, ledger.Already)
+}
+
+// unsealed: rows that a journal does not vouch for are all in quarantine, and billed once an operator accepts
+// them. The same report again is acknowledged. Usage that the epoch had before is billed.
+func unsealed(t *testing.T, fresh func(testing.TB) Engine) {
+	e, clock := fresh(t), NewClock()
+	s := e.Open(t, ledger.Options{Now: clock.Now, Accept: refuse})
+	now := clock.Now()
+	a := agent{id: "a"}
+	first := a.report(now, row(now, "acme", 1))
+	doubtful := a.report(now, row(now, "acme", 2), row(now, "unknown-1", 4), row(now, "zeta", 8))
+	doubtful.Unsealed = true
+	for _, want := range []ledger.Status{ledger.Settled, ledger.Already} {
+		receipts, err := s.Settle(t.Context(), []ledger.Report{first, doubtful})
+		if err != nil || receipts[0].Status != want || receipts[1].Status != want {
+			t.Errorf("got %+v, %v, want status %d", receipts, err, want)
+		}
+	}
+	if err := wantTotal(t.Context(), s, "acme", 1); err != nil {
+		t.Error(err)
+	}
+	books := booksOf(s)
+	kept, err := books.Quarantine(t.Context(), ledger.QuarantineQuery{N: 10})
+	if err != nil || len(kept) != 3 {
+		t.Fatalf("quarantine: got %v, %v, want the three rows", kept, err)
+	}
+	var ids []int64
+	for i := range kept {
+		if ids = append(ids, kept[i].ID); !strings.HasPrefix(kept[i].Reason, ledger.UnsealedPrefix) {
+			t.Errorf("its reason is %q", kept[i].Reason)
+		}
+	}
+	if done, err := books.Retry(t.Context(), operator, "it was killed", ids); err != nil || len(done.Released) != 2 || len(done.Refused) != 1 {
+		t.Errorf("retry: %+v, %v, want all but the row that may be nobody's", done, err)
+	}
+	if _, err := drain(t.Context(), s, clock.Now()); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(wantTotal(t.Context(), s, "acme", 3), wantTotal(t.Context(), s, "zeta", 8)); err != nil {
+		t.Error(err)
+	}
+	// A report that is kept whole says so as well.
+	bad := a.report(now, row(now, "acme", 16))
+	bad.Unsealed, bad.Digest = true, [32]byte{}
+	if receipts, err := s.Settle(t.Context(), []ledger.Report{bad}); err != nil || receipts[0].Status != ledger.Rejected {
+		t.Fatalf("of a digest that is none: %+v, %v", receipts, err)
+	}
+	kept, err = books.Quarantine(t.Context(), ledger.QuarantineQuery{N: 10, After: slices.Max(ids)})
+	if err != nil || len(kept) != 1 || kept[0].Row >= 0 || !strings.HasPrefix(kept[0].Reason, ledger.UnsealedPrefix) {
+		t.Errorf("kept whole: %+v, %v, want that it is unsealed", kept, err)
+	}
 }

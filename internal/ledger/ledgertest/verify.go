@@ -22,8 +22,8 @@ func refuse(_ string, r ledger.Row) error {
 	return nil
 }
 
-// filled is a ledger with something in every table: epochs that are open, closed and
-// fenced, heartbeats, rows and whole reports in quarantine, three blocks, and a queue.
+// filled is a ledger with something in every table. It has open, closed and fenced epochs, heartbeats, rows and
+// whole reports in quarantine, three blocks, and a queue.
 func filled(t testing.TB, fresh func(testing.TB) Engine) (Engine, *Clock, ledger.Store) {
 	t.Helper()
 	e, clock := fresh(t), NewClock()

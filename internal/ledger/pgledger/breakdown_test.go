@@ -76,8 +76,8 @@ func rowsRead(plan string) (n int64) {
 	return n
 }
 
-// A statement reads the tenant's roll-ups of the period, entries of the hours that something
-// divides, and to find what is late no more than the tenant's entries in partitions before.
+// A statement reads the tenant's roll-ups of the period, and entries of the hours that something divides. To
+// find late usage it reads at most the tenant's entries in earlier partitions.
 func TestSealedPlans(t *testing.T) {
 	pg := testenv.Postgres(t)
 	_, to := filled(t, pg, 1000, 34)
@@ -105,8 +105,8 @@ func TestSealedPlans(t *testing.T) {
 	}
 }
 
-// A look of alerts at some tenants reads these tenants' roll-ups of the month, and entries of the hour that
-// an edge divides; none of the other tenants'.
+// A look of alerts at some tenants reads their roll-ups of the month, and entries of the hour that an edge
+// divides. It reads nothing of other tenants.
 func TestHourlyPlans(t *testing.T) {
 	pg := testenv.Postgres(t)
 	_, to := filled(t, pg, 1000, 34)
@@ -123,9 +123,8 @@ func TestHourlyPlans(t *testing.T) {
 	}
 }
 
-// A month's report of one tenant reads that tenant's keys and roll-ups, and none of
-// another; one of all reads the month's roll-ups, and no entries. An index that vanished
-// would show here.
+// A month's report of one tenant reads that tenant's keys and roll-ups, and none of another. One of all tenants
+// reads the month's roll-ups, and no entries. An index that vanished would show here.
 func TestBreakdownPlans(t *testing.T) {
 	pg := testenv.Postgres(t)
 	_, to := filled(t, pg, 1000, 34)

@@ -17,10 +17,9 @@ import (
 	"github.com/f4ee788f/quota/internal/ledger/sqlbooks"
 )
 
-// leaderLock is held by the fold under way, one for each schema. It belongs to its
-// transaction: when a leader dies, the next fold of any server leads. It also says
-// which server of Postgres's this is: what is remembered of one need not be in
-// another, which may have been promoted without the last commits.
+// leaderLock is held by the fold under way, one for each schema. It belongs to its transaction: when a leader
+// dies, the next fold of any server leads. The query also names the Postgres server. What is remembered of one
+// need not be in another, which may have been promoted without the last commits.
 const leaderLock = `SELECT pg_try_advisory_xact_lock(hashtextextended('quota.fold.' || current_schema(), 0)),
 	pg_postmaster_start_time()::text || coalesce(inet_server_addr()::text, '')`
 
@@ -216,7 +215,7 @@ func (s *Store) writeTouches(ctx context.Context, tx pgx.Tx, of ledger.Folded) (
 	return notes, tx.SendBatch(ctx, &batch).Close()
 }
 
-// writeSettled adds what was folded to the accounts of its epochs.
+// writeSettled adds folded units to the accounts of their epochs.
 func writeSettled(ctx context.Context, tx pgx.Tx, settled []ledger.SettledUnits) error {
 	if len(settled) == 0 {
 		return nil

@@ -64,8 +64,8 @@ func scanFrontier(row pgx.CollectableRow) (ledger.Frontier, error) {
 	return sqlbooks.ScanFrontier(row.Scan)
 }
 
-// holdMonths keeps months from being retired until the transaction ends: retention
-// waits for whoever has it, and whoever comes after it reads what is left of months.
+// holdMonths keeps months from being retired until the transaction ends. Retention waits for transactions that
+// hold it; later ones read which months are left.
 const holdMonths = "SELECT pg_advisory_xact_lock_shared(hashtextextended('quota.months.' || current_schema(), 0))"
 
 // lockFrontiers makes missing rows and locks all, both in the order of the epochs,
@@ -188,8 +188,8 @@ func queueMoves(batch *pgx.Batch, moves []ledger.Move) {
 	})
 }
 
-// queueReports inserts reports, and those that hold something to fold into the
-// queue: after the frontiers are locked, so that ids follow seq within an epoch.
+// queueReports inserts reports. Those that hold something to fold go into the queue as well. It runs after the
+// frontiers are locked, so that ids follow seq within an epoch.
 func queueReports(batch *pgx.Batch, reports []ledger.Stored, now time.Time) {
 	n := len(reports)
 	months, agents := make([]time.Time, n), make([]string, n)

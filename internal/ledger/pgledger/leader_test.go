@@ -10,9 +10,9 @@ import (
 	"github.com/f4ee788f/quota/internal/testenv"
 )
 
-// A server that dies in the middle of a fold, with its block half written, leaves
-// nothing of it: while it lives the others do not fold, and once its connection is gone
-// the next one leads within a second and folds everything, once.
+// A server that dies in the middle of a fold, with its block half written, leaves nothing of it. While it lives
+// the others do not fold. Once its connection is gone, the next one leads within a second and folds everything,
+// once.
 func TestLeadershipMoves(t *testing.T) {
 	pg := testenv.Postgres(t)
 	migrate(t, pg)

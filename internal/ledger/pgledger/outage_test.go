@@ -15,8 +15,8 @@ import (
 	"github.com/f4ee788f/quota/internal/testenv"
 )
 
-// A server of Postgres's that goes away is an error that says so, and is used again
-// when it is back; what was acknowledged is there.
+// A Postgres server that goes away is an error that says so. It is used again when it is back, and what was
+// acknowledged is there.
 func TestOutage(t *testing.T) {
 	pg := testenv.PrivatePostgres(t, true)
 	migrate(t, pg)
@@ -81,8 +81,8 @@ func TestOutage(t *testing.T) {
 	}
 }
 
-// Connections break at any moment while two servers settle and fold: agents send
-// again until they are acknowledged, and in the end all is there, once.
+// Connections break at any moment while two servers settle and fold. Agents send again until they are
+// acknowledged, and in the end all is there, once.
 func TestBrokenConnections(t *testing.T) {
 	pg := testenv.Postgres(t)
 	migrate(t, pg)
@@ -191,8 +191,8 @@ func TestSessions(t *testing.T) {
 	}
 }
 
-// A block that takes longer than the database allows is not tried for ever: smaller
-// ones are, down to single reports, and full ones again once nothing is left.
+// A block that takes longer than the database allows is not tried for ever. Smaller ones are tried, down to
+// single reports, and full ones again once nothing is left.
 func TestFoldsLessWhereMuchTakesTooLong(t *testing.T) {
 	pg := testenv.Postgres(t)
 	migrate(t, pg)

@@ -68,8 +68,8 @@ func TestAppRoleCannotArchive(t *testing.T) {
 	}
 }
 
-// While others read the ledger for long, or store reports, retention waits for them a
-// little at a time; and so it waits for nobody who waits for it.
+// While others read the ledger for long, or store reports, retention waits for them a little at a time. So it
+// never waits for somebody who waits for it.
 func TestRetentionGivesWay(t *testing.T) {
 	pg, _ := settled(t)
 	now := time.Date(2026, 6, 20, 12, 0, 0, 0, time.UTC)
@@ -136,8 +136,8 @@ func TestRetentionGivesWay(t *testing.T) {
 	}
 }
 
-// What is read while a month is dropped has all of its entries, or is refused: a partition
-// is gone from snapshots that were made before, too.
+// A read while a month is dropped has all of the month's entries, or is refused. A partition is gone from
+// earlier snapshots, too.
 func TestReadWhileAMonthIsDropped(t *testing.T) {
 	for name, read := range map[string]func(context.Context, *pgledger.Store) error{
 		"usage": func(ctx context.Context, s *pgledger.Store) error {
@@ -196,9 +196,9 @@ func TestReadWhileAMonthIsDropped(t *testing.T) {
 	}
 }
 
-// A server of a release before retention judges by the months that it read when it started.
-// Once one is retired it stores no report: one of its rows may be of that month, and would be
-// in the way of every fold. Those that know go on.
+// A server of a release before retention judges by the months that it read when it started. Once one is retired
+// it stores no report. One of its rows may be of that month, and would block every fold. Servers that know go
+// on.
 func TestServerBeforeRetentionStoresNothing(t *testing.T) {
 	pg, _ := settled(t)
 	now := time.Date(2026, 6, 20, 12, 0, 0, 0, time.UTC)
@@ -252,8 +252,8 @@ func TestServerBeforeRetentionStoresNothing(t *testing.T) {
 	}
 }
 
-// What is stored of a month whose files are being read stays there until it is folded: a
-// place in the queue without its report would be in the way of every fold.
+// Reports of a month whose files are being read stay stored until they are folded. A place in the queue without
+// its report would block every fold.
 func TestMonthWithQueuedReportsStays(t *testing.T) {
 	pg, _ := settled(t)
 	now := time.Date(2026, 6, 20, 12, 0, 0, 0, time.UTC)

@@ -8,8 +8,8 @@ import (
 	"github.com/f4ee788f/quota/internal/testenv"
 )
 
-// A database whose owner keeps the system's identifier to themselves, and the place in the log, still says how far
-// epochs are, and which it is.
+// A database's owner keeps the system's identifier and the place in the log to themselves. The database still
+// says how far epochs are settled, and which it is.
 func TestStandingWithoutTheSystemsIdentifier(t *testing.T) {
 	pg := testenv.Postgres(t)
 	migrate(t, pg)

@@ -27,8 +27,8 @@ const (
 // waits for its COMMIT while the next is made.
 const intakeWidth = 3
 
-// deskWidth is how many connections the books have: a verification takes one for as
-// long as it lasts, and must not keep others, or intake, from theirs.
+// deskWidth is how many connections the books have. A verification takes one for as long as it lasts, and must
+// not keep others, or intake, from theirs.
 const deskWidth = 6
 
 // windowFor is how long a server believes what it read of months and of the
@@ -151,9 +151,8 @@ func (s *Store) Close() error {
 	return err
 }
 
-// room returns the months that there are partitions for, after having some made
-// around now where they are missing, and the time: the database's, unless a test
-// has another.
+// room returns the months that there are partitions for, and the time. It has missing months around now made
+// first. The time is the database's, unless a test has another.
 func (s *Store) room(ctx context.Context) (ledger.Window, time.Time, error) {
 	s.mu.Lock()
 	window, offset, read := s.window, s.offset, s.read
@@ -211,7 +210,7 @@ func (s *Store) write(ctx context.Context, do func(pgx.Tx) error) error {
 	}
 }
 
-// classify wraps what is not the fault of the data in ErrUnavailable.
+// classify wraps errors other than the data's own in ErrUnavailable.
 func classify(err error) error {
 	if err == nil || errors.Is(err, ledger.ErrUnavailable) || errors.Is(err, ledger.ErrQuery) || errors.Is(err, ledger.ErrEncoding) {
 		return err

@@ -11,9 +11,8 @@ import (
 	"github.com/f4ee788f/quota/internal/ledger/sqlbooks"
 )
 
-// Usage is ledger.Store's. All of it is read in one snapshot; a partition that is dropped
-// is gone from it all the same, so that what needs entries asks afterwards whether they
-// were there.
+// Usage is ledger.Store's. All of it is read in one snapshot. A dropped partition is gone from the snapshot all
+// the same. So a query that needs entries asks afterwards whether they were there.
 func (s *Store) Usage(ctx context.Context, q ledger.Query) (u ledger.Usage, err error) {
 	_, now, err := s.room(ctx)
 	if err != nil {
@@ -49,10 +48,9 @@ func (s *Store) Usage(ctx context.Context, q ledger.Query) (u ledger.Usage, err 
 // archivedBefore is the first second that entries are not archived from; 0 without archives.
 const archivedBefore = `(SELECT coalesce(extract(epoch FROM max(month) + interval '1 month')::bigint, 0) FROM archives)`
 
-// readBounds returns the first and the last second that usage can be in, and before
-// which entries are archived. It also
-// sees to it that the transaction's queries are planned for what they ask: a plan
-// for any range and any tenant was 6 to 9 times slower over a million roll-ups.
+// readBounds returns the first and the last second that usage can be in, and before which entries are archived.
+// It also makes the transaction plan each query for its own arguments. A plan for any range and any tenant was
+// 6 to 9 times slower over a million roll-ups.
 func readBounds(ctx context.Context, tx pgx.Tx) (first, last, archived int64, err error) {
 	err = tx.QueryRow(ctx, `SELECT least(extract(epoch FROM min(month))::bigint, (SELECT min(hour) FROM rollups)),
 		extract(epoch FROM max(month) + interval '1 month')::bigint - 1,
@@ -78,9 +76,10 @@ func ask(tx pgx.Tx) sqlbooks.Ask {
 	}
 }
 
-// identities name the server's data, its timeline, the database, and when the server began: each is another once
-// a standby was promoted, and after every restart, without which no backup can be put in place. The first counts that
-// the role may read: some operators let nobody read the system's identifier, or the place in the log.
+// identities name the server's data, its timeline, the database, and when the server began. Each name is new
+// after a standby was promoted, and after every restart; a backup cannot be put in place without one. The first
+// counts that the role may read: some operators let nobody read the system's identifier, or the place in the
+// log.
 var identities = [...]string{
 	`SELECT 'postgres/' || (SELECT system_identifier FROM pg_control_system()) || '/' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)` + began,
 	`SELECT 'postgres//' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)` + began,
@@ -102,8 +101,8 @@ func (s *Store) Standing(ctx context.Context, epochs []ledger.Epoch) (st ledger.
 	return st, classify(err)
 }
 
-// standing is one statement, whatever is between here and the database: the name is of the server that has these
-// frontiers, and of no other that took its place meanwhile.
+// standing is one statement, so a proxy before the database cannot split it. The name is of the server that has
+// these frontiers, and of no other that took its place meanwhile.
 func (s *Store) standing(ctx context.Context, name string, epochs []ledger.Epoch) (st ledger.Standing, err error) {
 	agents, numbers := columns(epochs)
 	rows, err := s.pool.Query(ctx, `SELECT n.name, coalesce(f.agent, ''), coalesce(f.epoch, 0), coalesce(f.seq, 0), coalesce(f.total, 0),
@@ -146,14 +145,14 @@ func (s *Store) Agents(ctx context.Context, after string, n int) ([]ledger.Agent
 		return nil, err
 	}
 	agent, epoch := ledger.ParseCursor(after)
-	rows, err := s.pool.Query(ctx, "SELECT "+sqlbooks.FrontierColumns+` FROM frontier f
+	rows, err := s.pool.Query(ctx, "SELECT "+sqlbooks.Living+` FROM frontier f
 		WHERE (agent > $1 OR agent = $1 AND epoch < $2)
 		AND (state <> 'closed' OR epoch = (SELECT max(epoch) FROM frontier g WHERE g.agent = f.agent))
 		ORDER BY agent, epoch DESC LIMIT $3`, agent, epoch, n)
 	if err != nil {
 		return nil, classify(err)
 	}
-	found, err := pgx.CollectRows(rows, scanFrontier)
+	found, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (ledger.Frontier, error) { return sqlbooks.ScanLiving(row.Scan) })
 	var states []ledger.AgentState
 	for i := range found {
 		states = append(states, found[i].Agent(now))

@@ -10,8 +10,8 @@ import (
 	"github.com/f4ee788f/quota/internal/core/ledger"
 )
 
-// recorderLife is how long it is known which record of a server was written last, in
-// milliseconds: one that is silent for longer does not write it again.
+// recorderLife is how long the last record of a server is known, in milliseconds. A server that is silent for
+// longer does not write its last record again.
 const recorderLife = 24 * 3600 * 1000
 
 // Record is ledger.Books'.
@@ -93,7 +93,7 @@ func (s *snapshot) reconcile(ctx context.Context, q ledger.ReconcileQuery) (foun
 			coalesce(l.granted, 0), coalesce(l.unrun, 0), coalesce(l.returned, 0), coalesce(l.spent, 0),
 			coalesce(l.said_number, 0), coalesce(l.said_granted, 0), coalesce(l.said_unrun, 0), coalesce(l.said_returned, 0),
 			coalesce(l.said_told, 0), coalesce(l.said_spent, 0), coalesce(l.said_beyond, 0), coalesce(l.said_held, 0), coalesce(l.said_booked, 0),
-			coalesce(s.units, 0), coalesce(f.seen_ms, 0)
+			coalesce(s.units, 0), coalesce(f.seen_ms, 0), `+succeeded+`
 		FROM (SELECT agent, epoch, limit_name FROM leases UNION SELECT agent, epoch, limit_name FROM settled) AS a
 		LEFT JOIN leases l ON l.agent = a.agent AND l.epoch = a.epoch AND l.limit_name = a.limit_name
 		LEFT JOIN settled s ON s.agent = a.agent AND s.epoch = a.epoch AND s.limit_name = a.limit_name
@@ -144,7 +144,7 @@ func scanReconciled(rows *sql.Rows, now time.Time) (r ledger.Reconciled, err err
 	var f ledger.Frontier
 	err = rows.Scan(&r.ID.Epoch.Agent, &r.ID.Epoch.Epoch, &r.ID.Limit, &f.State,
 		&r.Recorded.Granted, &r.Recorded.Unrun, &r.Recorded.Returned, &r.Recorded.Spent,
-		&s.Number, &s.Granted, &s.Unrun, &s.Returned, &s.Told, &s.Spent, &s.Beyond, &s.Held, &s.Booked, &r.Settled, &f.Seen)
+		&s.Number, &s.Granted, &s.Unrun, &s.Returned, &s.Told, &s.Spent, &s.Beyond, &s.Held, &s.Booked, &r.Settled, &f.Seen, &f.Succeeded)
 	r.State = f.StateAt(now)
 	if s.Number > 0 {
 		r.Said = &s
@@ -156,7 +156,7 @@ func scanReconciled(rows *sql.Rows, now time.Time) (r ledger.Reconciled, err err
 // seconds.
 const maxOverdrawnScan = 100_000
 
-// addOverdrawn notes what is in quarantine for being above what was granted.
+// addOverdrawn notes the units in quarantine for exceeding the grants.
 func addOverdrawn(ctx context.Context, s *snapshot, found []ledger.Reconciled) error {
 	if len(found) == 0 {
 		return nil
@@ -191,7 +191,7 @@ func addOverdrawn(ctx context.Context, s *snapshot, found []ledger.Reconciled) e
 	return nil
 }
 
-// addUnfolded adds the reports that are not folded yet to what is settled.
+// addUnfolded adds unfolded reports to what is settled.
 func addUnfolded(ctx context.Context, s *snapshot, found []ledger.Reconciled) error {
 	if len(found) == 0 {
 		return nil

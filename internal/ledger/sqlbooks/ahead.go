@@ -9,15 +9,15 @@ import (
 )
 
 const (
-	// aheadRows is how many rows are handed over at a time, and aheadParts how many such parts of
-	// a chunk are held: a few hundred kilobytes, whatever the chunk has.
+	// aheadRows is how many rows are handed over at a time. aheadParts is how many such parts of a chunk are
+	// held: a few hundred kilobytes, whatever the chunk has.
 	aheadRows  = 500
 	aheadParts = 4
 )
 
-// ahead reads the chunks of a breakdown, the next one while somebody takes the rows of the one
-// before: the database sorts a chunk before its first row comes, and would wait for the reader, and
-// the reader for it, in turns. It holds two connections then, and aheadParts of each chunk.
+// ahead reads the chunks of a breakdown, the next one while the reader takes the rows of the one before. The
+// database sorts a chunk before its first row comes. Without ahead, it and the reader would wait for each other
+// in turns. It holds two connections then, and aheadParts of each chunk.
 type ahead struct {
 	b      *Books
 	q      *ledger.BreakdownQuery
@@ -41,11 +41,11 @@ func (b *Books) ahead(ctx context.Context, q *ledger.BreakdownQuery, height int6
 	return a
 }
 
-// stop ends what is read, and waits for it.
+// stop ends the reading, and waits for it.
 func (a *ahead) stop() {
 	a.cancel()
 	for _, r := range a.begun {
-		for range r.parts { // whoever reads must not wait for room
+		for range r.parts { // the reading goroutine must not wait for room
 		}
 	}
 }

@@ -83,7 +83,7 @@ func (s *snapshot) ArchivedSettled(ctx context.Context, do func(ledger.SettledUn
 	})
 }
 
-// archivedReport is a report of which the payload is in a file, and that file.
+// archivedReport is a report whose payload is in a file, and that file.
 func (b *Books) archivedReport(ctx context.Context, tx *sql.Tx, id ledger.ReportID) (k ledger.KeptReport, file string, err error) {
 	r := &k.Report
 	var digest []byte
@@ -117,8 +117,7 @@ func (b *Books) whereEntry(ctx context.Context, tx *sql.Tx, id ledger.EntryID) e
 	return fmt.Errorf("%w: no entry %d/%d", ledger.ErrNotFound, id.Height, id.N)
 }
 
-// rollupsArchived says why what is sealed of a tenant cannot be read: some of it is of
-// archived months.
+// rollupsArchived says why a tenant's sealed usage cannot be read: some of it is of archived months.
 func (b *Books) rollupsArchived(ctx context.Context, tx *sql.Tx, q *ledger.SealedQuery) error {
 	before, err := b.archivedBefore(ctx, tx)
 	if err != nil || q.From >= before {

@@ -22,7 +22,12 @@ func (a Ask) Usage(ctx context.Context, engine Engine, r *ledger.Reading, now ti
 		return u, err
 	}
 	u = r.Usage()
-	u.Complete, u.Lagging, err = a.completeness(ctx, r, now, slot)
+	c, err := a.completeness(ctx, r, now, slot)
+	if err != nil {
+		return u, err
+	}
+	u.Complete, u.Lagging = c.Through, c.Lagging
+	u.Lost, err = a.losses(ctx, engine, c.Lost, r.From, r.To, ledger.MaxUsageLosses, now)
 	return u, err
 }
 
@@ -64,21 +69,10 @@ func (a Ask) unfolded(ctx context.Context, engine Engine, r *ledger.Reading) err
 }
 
 // completeness says through when the reading has all usage, and whom it waits for.
-func (a Ask) completeness(ctx context.Context, r *ledger.Reading, now time.Time, slot time.Duration) (time.Time, []string, error) {
-	settled := false
-	err := a(ctx, "SELECT 1 FROM frontier WHERE seq > 0 LIMIT 1", nil, func(func(...any) error) error { settled = true; return nil })
+func (a Ask) completeness(ctx context.Context, r *ledger.Reading, now time.Time, slot time.Duration) (c ledger.Completed, err error) {
+	epochs, settled, err := a.living(ctx, now, r.From, r.Tenant)
 	if err != nil {
-		return time.Time{}, nil, err
-	}
-	var epochs []ledger.Frontier
-	err = a(ctx, "SELECT "+FrontierColumns+" FROM frontier WHERE state <> 'closed' AND seen_ms > $1", []any{now.Add(-ledger.SilentAfter).UnixMilli()},
-		func(scan func(...any) error) error {
-			f, err := ScanFrontier(scan)
-			epochs = append(epochs, f)
-			return err
-		})
-	if err != nil {
-		return time.Time{}, nil, err
+		return c, err
 	}
 	text, args := ledger.TouchedByAny, []any(nil)
 	if r.Tenant != "" {
@@ -92,11 +86,10 @@ func (a Ask) completeness(ctx context.Context, r *ledger.Reading, now time.Time,
 		return err
 	})
 	if err != nil {
-		return time.Time{}, nil, err
+		return c, err
 	}
 	touched := func(e ledger.Epoch) bool { return folded[e] || r.Touched(e) }
-	complete, lagging := ledger.Completeness(epochs, touched, settled, now, slot)
-	return complete, lagging, nil
+	return ledger.Completeness(epochs, touched, settled, now, slot), nil
 }
 
 // FrontierColumns are what ScanFrontier reads.
@@ -110,9 +103,9 @@ func ScanFrontier(scan func(...any) error) (f ledger.Frontier, err error) {
 	return f, err
 }
 
-// Pending adds the oldest reports of the queue to a block, as many as it takes, its bounds halved so many times. It
-// returns their ids, by which they are named throughout, for in Postgres one with a lower id may commit in between; and
-// whether there are more.
+// Pending adds the oldest reports of the queue to a block, as many as it takes, its bounds halved so many
+// times. It returns their ids, and whether there are more. Reports are named by id throughout, for in Postgres
+// one with a lower id may commit in between.
 func (a Ask) Pending(ctx context.Context, engine Engine, halved int, into *ledger.Sealing) (ids []int64, more bool, err error) {
 	var queue []ledger.Waiting
 	err = a(ctx, "SELECT id, row_count, size FROM queue ORDER BY id LIMIT $1", []any{ledger.MaxBlockReports + 1}, func(scan func(...any) error) error {

@@ -16,11 +16,11 @@ import (
 // errEnough ends a breakdown that has as many rows as were asked for.
 var errEnough = errors.New("sqlbooks: enough rows")
 
-// Breakdown is ledger.Books'. Every chunk is a snapshot of its own: a height says the
-// same in each, so that none is held for as long as somebody takes to read the answer.
-// Whether its entries were there is asked after each: what is not archived then was not
-// while it was read, and retention need not wait for whoever reads. In Postgres a snapshot
-// would not do, for a partition that is dropped is gone from those made before as well.
+// Breakdown is ledger.Books'. Every chunk is a snapshot of its own: a height says the same in each. So none is
+// held while the caller takes its time to read the answer. After each chunk it asks whether the chunk's entries
+// were there. Entries that are not archived then were not archived while they were read, so retention need not
+// wait for readers. In Postgres a snapshot would not do: a dropped partition is gone from earlier snapshots as
+// well.
 func (b *Books) Breakdown(ctx context.Context, q ledger.BreakdownQuery, emit func(*ledger.BreakdownRow) error, progress func(ledger.Progress)) (out ledger.BreakdownInfo, err error) {
 	if err := q.Check(); err != nil {
 		return out, err
@@ -59,7 +59,13 @@ func (b *Books) Breakdown(ctx context.Context, q ledger.BreakdownQuery, emit fun
 		case q.Tenant != "":
 			tenants = []string{q.Tenant}
 		}
-		out.Complete, out.Lagging, err = b.complete(ctx, tx, tenants, now)
+		from, to := between(q.From, q.To) // out's ends with what there is
+		c, err := b.complete(ctx, tx, tenants, now, from)
+		if err != nil {
+			return err
+		}
+		out.Complete, out.Lagging = c.Through, c.Lagging
+		out.Lost, err = askTx(tx).losses(ctx, b.engine, c.Lost, from, to, ledger.MaxUsageLosses, now)
 		return err
 	})
 	if err != nil {
@@ -135,7 +141,7 @@ func (b *Books) needsArchive(ctx context.Context, tx *sql.Tx, q *ledger.Breakdow
 	return nil
 }
 
-// emitted is an error of who takes the rows: none of the engine's.
+// emitted is an error of the caller that takes the rows, not of the engine.
 type emitted struct{ error }
 
 // below is a tenant, whose id is $1, and all below it.
@@ -447,5 +453,5 @@ func (s *statement) after(a *ledger.BreakdownMark, groups []string) string {
 	return "(" + strings.Join(groups, ", ") + ") > (" + strings.Join(marks, ", ") + ")"
 }
 
-// mod is what is missing to the whole hour before.
+// mod is the remainder to the whole hour before.
 func mod(t int64) int64 { return ((t % 3600) + 3600) % 3600 }

@@ -13,9 +13,8 @@ import (
 // maxActor is how long a name in the audit log may be, as for changes of the policy.
 const maxActor = 256
 
-// change is a transaction that changes facts and writes the audit log. It has the row
-// of heads, as every change of the policy does: changes come one after another, and
-// what one read another has not changed meanwhile.
+// change is a transaction that changes facts and writes the audit log. It holds the row of heads, as every
+// change of the policy does. So changes come one after another, and none alters what another has read.
 type change struct {
 	*sql.Tx
 	d      *dialect

@@ -23,12 +23,12 @@ type CheckedArchives struct {
 	Unchecked int64
 }
 
-// Check reads the archives in a directory again: that each file is what the ledger noted
-// of it, each report has the digest that the ledger kept, and that entries of files with
-// what the ledger still holds are what each block was sealed with. Progress may be nil.
+// Check reads the archives in a directory again. Each file must be what the ledger noted of it. Each report
+// must have the digest that the ledger kept. Entries of files, with those that the ledger still holds, must be
+// what each block was sealed with. Progress may be nil.
 //
-// Reports are not folded again: verification did so while the ledger had them, and their
-// digests, like the blocks' hashes, are of what it had.
+// Reports are not folded again: verification did so while the ledger had them. Their digests, like the blocks'
+// hashes, are of what it had.
 func (o *Owner) Check(ctx context.Context, dir string, progress func(ledger.Progress)) (c *CheckedArchives, err error) {
 	release, err := o.alone(ctx)
 	if err != nil {

@@ -216,8 +216,8 @@ func (c *change) room(ctx context.Context, k *ledger.Correction) error {
 	return nil
 }
 
-// corrected writes the audit log of a correction that was just made: what the newest block
-// had of the slots and names that it is of, and what that comes to with it.
+// corrected writes the audit log of a correction that was just made. It says what the newest block had of the
+// correction's slots and names, and what that comes to with it.
 func (c *change) corrected(ctx context.Context, action, object string, k *ledger.Correction) error {
 	entries, err := k.Entries()
 	if err != nil {

@@ -24,22 +24,22 @@ type dialect struct {
 	// runs are rows (agent, epoch, first, last) of the JSON list in $1, notes rows
 	// (agent, epoch, tenant), parts rows (tenant, begins, ends).
 	runs, notes, parts string
-	// unrolled selects hour, key, how many roll-ups there are (0 or 1), their counts,
-	// how many entries, and their sums as pairs for ledger.SumOf, of the hours from $1
-	// to before $2 where the two differ.
+	// unrolled selects hours from $1 to before $2 whose roll-ups differ from their entries. It gives hour, key,
+	// how many roll-ups there are (0 or 1), their counts, how many entries, and the entries' sums as pairs for
+	// ledger.SumOf.
 	unrolled string
-	// sums adds up a, o and d of parts, in whatever columns resums and totals add up again:
-	// resums keeps them so, totals makes pairs for ledger.SumOf of them, and peak is the
-	// greatest a. Where a condition is given, a and o are of rows for which it holds.
-	// most is an order of the totals' pairs: by admitted, overage or denied.
+	// sums adds up a, o and d of parts, in columns that resums and totals add up again. resums keeps them as
+	// they are, totals makes pairs for ledger.SumOf of them, and peak is the greatest a. Where a condition is
+	// given, a and o are of rows for which it holds. most is an order of the totals' pairs: by admitted,
+	// overage or denied.
 	sums           string
 	resums, totals func(condition string) string
 	peak           string
 	any            func(condition string) string // whether the totals hold anything
 	bytewise       string                        // makes text be compared by its bytes
 	most           func(count string) string
-	// attribute is the value of an attribute of keys k, empty where it has none; find is
-	// the place of one text in another, 0 for none.
+	// attribute is the value of an attribute of keys k, empty if it has none. find is the place of one text in
+	// another, 0 for none.
 	attribute func(name string) string
 	find      func(text, part string) string
 	// literal is a key's bytes.
@@ -60,20 +60,20 @@ type dialect struct {
 	numbers   func([]int64) any
 	// sameMonth has reports r be looked for in the partition that their row of the queue q names.
 	sameMonth string
-	// holdMonths keeps months from being retired until the transaction ends, retireMonths
-	// waits for whoever holds them; empty where there is one writer at a time anyway.
+	// holdMonths keeps months from being retired until the transaction ends. retireMonths waits for
+	// transactions that hold them. Both are empty where there is one writer at a time anyway.
 	holdMonths, retireMonths string
 }
 
-// monthsLock is held, shared, by whoever stores what it judged by the months that there
-// are, and alone by who retires some. Stores of reports name it as well.
+// monthsLock is held, shared, by transactions that store what they judged by the months that there are.
+// Retention holds it alone. Stores of reports name it as well.
 const monthsLock = "hashtextextended('quota.months.' || current_schema(), 0)"
 
 // maxSum is ledger.MaxSum.
 const maxSum = "9223372036854775807"
 
-// Added is what a count becomes, in SQL of both engines, where a row of the table is there already: the sum, within
-// ledger.MaxSum either way. The outer CASE keeps the differences of the inner ones within a bigint.
+// Added is the new value of a count whose row is in the table already, in SQL of both engines. It is the sum,
+// within ledger.MaxSum either way. The outer CASE keeps the differences of the inner ones within a bigint.
 func Added(table, count string) string {
 	return strings.NewReplacer("WAS", table+"."+count, "MORE", "excluded."+count, "MOST", maxSum).Replace(`CASE
 		WHEN MORE > 0 THEN CASE WHEN WAS > MOST - MORE THEN MOST ELSE WAS + MORE END
@@ -128,8 +128,8 @@ var dialects = map[Engine]*dialect{
 		months:  "SELECT extract(epoch FROM month)::bigint FROM months ORDER BY month",
 		seconds: func(column string) string { return "extract(epoch FROM " + column + ")::bigint" },
 		month:   func(param string) string { return "(to_timestamp(" + param + "::bigint) AT TIME ZONE 'UTC')::date" },
-		// An array, of which it is known how long it is: one tenant's rows are read by their keys, and many tenants' by
-		// their hours.
+		// The planner knows an array's length. So one tenant's rows are read by their keys, and many tenants'
+		// by their hours.
 		in:           func(column, param string) string { return column + " = ANY(CAST(" + param + " AS text[]))" },
 		list:         func(all []string) any { return all },
 		inNumbers:    func(column, param string) string { return column + " = ANY(CAST(" + param + " AS bigint[]))" },

@@ -105,8 +105,8 @@ func (m *monthly) drop(ctx context.Context, tx *sql.Tx, now int64) error {
 			}
 		}
 	}
-	// Whoever judged by months that are gone, as servers of an earlier release do, may have
-	// queued a report since: without it the place in the queue could never be folded.
+	// Servers of an earlier release judge by months that are gone, and may have queued a report since. Without
+	// the report, its place in the queue could never be folded.
 	var queued int64
 	if err := tx.QueryRowContext(ctx, "SELECT count(*) FROM queue q JOIN reports r ON r.agent = q.agent AND r.epoch = q.epoch AND r.seq = q.seq WHERE r."+is, m.month.Unix()).Scan(&queued); err != nil {
 		return err
@@ -163,8 +163,8 @@ func (m *monthly) drop(ctx context.Context, tx *sql.Tx, now int64) error {
 	return m.r.step(m.month, "committing")
 }
 
-// last takes the row of heads and drops, in what may be tried again without what came
-// before: that is long, and others may read the tables for long.
+// last takes the row of heads and drops the month. It may be tried again without the steps before it, which
+// take long. Others may be reading the tables for long.
 func (m *monthly) last(ctx context.Context, c *change) error {
 	if m.b.engine != Postgres {
 		if err := c.begin(ctx); err != nil {

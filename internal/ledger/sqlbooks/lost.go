@@ -58,8 +58,9 @@ func (c *change) lose(ctx context.Context, f *ledger.Frontier, reason string) er
 // lostPage is how many epochs one transaction loses: while it lasts, no policy changes, and their agents' reports wait.
 const lostPage = 100
 
-// keyless are the epochs that hold usage back and whose key was revoked. One whose key came to its end may go on under
-// the next when it starts again, and has what is in its journal to tell: it is as silent as any other.
+// keyless are the epochs that hold usage back and whose key was revoked. An agent whose key expired may go on
+// under the next when it starts again, and report what is in its journal. So an expired key counts like any
+// silence.
 const keyless = `SELECT f.agent, f.epoch, k.id, k.revoked_ms FROM frontier f JOIN access_keys k ON k.id = f.key_id
 	WHERE f.state <> 'closed' AND f.state IN ('open', 'fenced') AND f.seen_ms > $1
 	AND k.revoked_ms BETWEEN 1 AND $2 ORDER BY f.agent, f.epoch LIMIT $3`

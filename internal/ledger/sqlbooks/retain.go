@@ -14,13 +14,14 @@ import (
 	"github.com/f4ee788f/quota/internal/ledger/archive"
 )
 
-// Owner does what the owner of the tables does, and no server: it puts whole months of
-// reports and entries into files, and takes them out of the ledger.
+// Owner does what the owner of the tables does, and no server. It puts whole months of reports and entries into
+// files, and takes them out of the ledger.
 //
-// A month goes in three steps, each of which may be the last before a crash, and all of
-// which another run goes on from: it is retired, so that nothing more is stored of it;
-// its files are written, read back, and given their names; and in one transaction it is
-// noted what they hold and dropped what they were made of.
+// A month goes in three steps. Each may be the last before a crash, and another run goes on from it:
+//
+//   - The month is retired, so that nothing more is stored of it.
+//   - Its files are written, read back, and given their names.
+//   - In one transaction, the files' contents are noted and the originals dropped.
 type Owner struct {
 	b   *Books
 	now func() time.Time // nil for the database's clock
@@ -46,7 +47,7 @@ type Retention struct {
 	Unbilled bool
 	// Plan only says what would be archived.
 	Plan bool
-	// Wait is how long folds of what servers took before may take.
+	// Wait is how long the folding of reports that servers took earlier may take.
 	Wait time.Duration
 	// Fold folds what is queued, where no server does; nil waits for servers.
 	Fold func(context.Context) error
@@ -62,15 +63,14 @@ func (r *Retention) step(month time.Time, what string) error {
 	return r.Step(month, what)
 }
 
-// retireFor is how many months after the last archived one take no more usage as well.
-// A period that begins in the last archived month may end in the next: late usage there
-// would have the period rated again, from entries that are gone.
+// retireFor is how many months after the last archived one take no more usage as well. A period that begins in
+// the last archived month may end in the next. Late usage there would rate the period again, from entries that
+// are gone.
 const retireFor = 1
 
-// Retain archives all months before r.Before, the oldest first, and returns the files.
-// What it refuses is ledger.ErrRetention. It changed nothing, unless usage came between the
-// look for statements and the retiring of months: those months stay retired then, which
-// is where a run after the statement goes on.
+// Retain archives all months before r.Before, the oldest first, and returns the files. A refusal is
+// ledger.ErrRetention. It changed nothing, with one exception: usage came between the look for statements and
+// the retiring of months. Then those months stay retired, and a run after the statement goes on from there.
 func (o *Owner) Retain(ctx context.Context, r Retention) (done []ledger.Archive, err error) {
 	now, err := o.clock(ctx)
 	if err != nil {
@@ -172,7 +172,7 @@ func (o *Owner) clock(ctx context.Context) (now time.Time, err error) {
 	return now, err
 }
 
-// alone is held by the one who retains. A SQLite file is its caller's to hold.
+// alone is held by the running retention. A SQLite file is its caller's to hold.
 func (o *Owner) alone(ctx context.Context) (release func(), err error) {
 	if o.b.engine != Postgres {
 		return func() {}, nil
@@ -221,8 +221,8 @@ func (o *Owner) identity(ctx context.Context) (string, error) {
 	return fmt.Sprintf("%x", first), err
 }
 
-// paidSQL is who pays for tenants, Unix seconds from and to, where they do not pay for themselves: as terms.Payers has
-// it. A row of payers holds from its time on in the place of the rows before it. $3 is how far up it is looked.
+// paidSQL is the payers of tenants that do not pay for themselves, from and to in Unix seconds: as terms.Payers
+// has it. A row of payers holds from its time on in the place of the rows before it. $3 is how far up it looks.
 const paidSQL = `WITH RECURSIVE direct AS (
 		SELECT p.tenant, p.payer, p.from_s, coalesce((SELECT min(q.from_s) FROM payers q WHERE q.tenant = p.tenant AND q.number > p.number), 4611686018427387904) AS to_s FROM payers p
 	), above(tenant, payer, from_s, to_s, level) AS (
@@ -240,9 +240,9 @@ const paidSQL = `WITH RECURSIVE direct AS (
 		FROM parts p WHERE p.to_s IS NOT NULL
 	) `
 
-// billed refuses months with entries that a statement is still to be made of: those of
-// tenants whose payer's last statement ends before them, or was made before they came; and late
-// ones after the cut of a closed period that began before it, for it is rated again.
+// billed refuses months with entries that a statement is still to be made of. These are entries of tenants
+// whose payer's last statement ends before them, or was made before they came. Late entries after the cut of a
+// closed period that began before it count too, for the period is rated again.
 func (o *Owner) billed(ctx context.Context, r *Retention, months []time.Time) error {
 	if r.Unbilled {
 		return nil
@@ -258,8 +258,8 @@ func (o *Owner) billed(ctx context.Context, r *Retention, months []time.Time) er
 		"e.slot < s.to_s AND e.height > s.height")
 }
 
-// unbilled refuses a month, $1, with metered entries e for which a condition holds; the statements of who pays for
-// them are joined as s. It names those who pay.
+// unbilled refuses a month, $1, with metered entries e for which a condition holds. The payers' statements are
+// joined as s. The refusal names the payers.
 func (o *Owner) unbilled(ctx context.Context, month time.Time, statements, condition string) error {
 	var tenants []string
 	rows, err := o.b.db.QueryContext(ctx, paidSQL+`SELECT coalesce(p.payer, k.tenant) AS payer
@@ -348,8 +348,8 @@ func wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// retire ends that usage of those months, and of the next, is taken. Whoever judged rows
-// by them has committed, or finds them gone.
+// retire ends the intake of usage of those months, and of the next. A transaction that judged rows by them has
+// committed, or finds them gone.
 func (o *Owner) retire(ctx context.Context, r *Retention) error {
 	until := r.Before.AddDate(0, retireFor, 0)
 	d := o.b.d

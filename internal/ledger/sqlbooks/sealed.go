@@ -32,7 +32,12 @@ func (b *Books) Sealed(ctx context.Context, q ledger.SealedQuery) (out ledger.Se
 		if out.Late, err = b.d.sealedLate(ctx, tx, &q, out.Block.Height); err != nil || q.Height != 0 {
 			return err
 		}
-		out.Complete, out.Lagging, err = b.complete(ctx, tx, []string{q.Tenant}, now)
+		c, err := b.complete(ctx, tx, []string{q.Tenant}, now, q.From)
+		if err != nil {
+			return err
+		}
+		out.Complete, out.Lagging = c.Through, c.Lagging
+		out.Lost, err = askTx(tx).losses(ctx, b.engine, c.Lost, q.From, q.To, ledger.MaxUsageLosses, now)
 		return err
 	})
 	if err == nil { // and it was not archived while it was read, as in Breakdown
@@ -42,24 +47,21 @@ func (b *Books) Sealed(ctx context.Context, q ledger.SealedQuery) (out ledger.Se
 }
 
 // complete says through when all usage of the tenants, nil for all, is in blocks, and
-// which agents hold that back.
-func (b *Books) complete(ctx context.Context, tx *sql.Tx, tenants []string, now time.Time) (time.Time, []string, error) {
+// which agents hold that back. Lost epochs are those of usage from a time on, in Unix seconds.
+func (b *Books) complete(ctx context.Context, tx *sql.Tx, tenants []string, now time.Time, from int64) (c ledger.Completed, err error) {
 	unfolded, err := b.unfolded(ctx, tx, tenants)
 	if err != nil {
-		return time.Time{}, nil, err
+		return c, err
 	}
-	s := snapshot{Books: b, tx: tx}
-	var epochs []ledger.Frontier
-	settled := false
-	err = s.Frontiers(ctx, func(f *ledger.Frontier) error {
-		settled = settled || f.Seq > 0
-		if f.State != ledger.StateClosed {
-			epochs = append(epochs, *f)
-		}
-		return nil
-	})
-	complete, lagging := unfolded.Complete(epochs, settled, now, b.options.Slot)
-	return complete, lagging, err
+	tenant := ""
+	if len(tenants) == 1 {
+		tenant = tenants[0]
+	}
+	epochs, settled, err := askTx(tx).living(ctx, now, from, tenant)
+	if err != nil {
+		return c, err
+	}
+	return unfolded.Complete(epochs, settled, now, b.options.Slot), nil
 }
 
 // sealedBlock is the block of a height, 0 for the newest: none where nothing was folded.
@@ -97,8 +99,8 @@ func (d *dialect) sealedEntries(q *ledger.SealedQuery, from, to, height int64) s
 		sealedKeys(q), from, to, height, d.during(from, to))
 }
 
-// SealedSQL is the query of what is sealed of a tenant, $1, as of the newest block, and
-// the one of what of it is late, for tests of how they are planned.
+// SealedSQL is the query of the sealed usage of a tenant, $1, as of the newest block, and the query of its late
+// part. For tests of how they are planned.
 func SealedSQL(engine Engine, q *ledger.SealedQuery, height int64) (usage, late string) {
 	d := dialects[engine]
 	return d.sealed(q, height), d.late(q, height)

@@ -11,8 +11,9 @@ import (
 // wouldDeny holds for what only would have been denied; see ledger.WouldDeny.
 const wouldDeny = "meter = '' AND attributes = '" + ledger.WouldDeny + "'"
 
-// usageSQL is the query of what a reading wants of roll-ups and entries: a start, or a limit, meter and attributes, and
-// pairs of halves for ledger.SumOf. Engines say the same, but for how text is compared by its bytes.
+// usageSQL is the query for a reading's roll-ups and entries. It selects a start, or a limit, meter and
+// attributes, and pairs of halves for ledger.SumOf. Engines say the same, except how text is compared by its
+// bytes.
 func usageSQL(engine Engine, r *ledger.Reading) (text string, args []any) {
 	arg := func(v any, kind string) string {
 		args = append(args, v)

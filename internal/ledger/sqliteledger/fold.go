@@ -10,7 +10,7 @@ import (
 	"github.com/f4ee788f/quota/internal/ledger/sqlbooks"
 )
 
-// Fold is ledger.Store's. Whoever has the write lock leads.
+// Fold is ledger.Store's. The holder of the write lock leads.
 func (s *Store) Fold(ctx context.Context, now time.Time) (folded int, left bool, err error) {
 	var block ledger.Block
 	var keys []ledger.Key
@@ -142,7 +142,7 @@ func (s *Store) writeTouchesLocked(ctx context.Context, w *writer, of ledger.Fol
 	return notes, nil
 }
 
-// writeSettled adds what was folded to the accounts of its epochs.
+// writeSettled adds folded units to the accounts of their epochs.
 func writeSettled(ctx context.Context, w *writer, settled []ledger.SettledUnits) error {
 	for _, s := range settled {
 		_, err := w.exec(ctx, `INSERT INTO settled (agent, epoch, limit_name, units) VALUES (?, ?, ?, ?)

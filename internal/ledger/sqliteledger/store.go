@@ -26,8 +26,8 @@ const (
 	seenTouches = 1_000_000
 )
 
-// leastHalved is how many times a block's bounds are halved at least: intake waits for
-// a fold here, so that a fold is to take a second or so.
+// leastHalved is the least number of times that a block's bounds are halved. Intake waits for a fold here, so a
+// fold should take a second or so.
 const leastHalved = 3
 
 // busyTimeout is how long a writer waits for another, in milliseconds.
@@ -298,7 +298,7 @@ func (w *writer) query(ctx context.Context, text string, args ...any) (*sql.Rows
 	return p.QueryContext(ctx, args...)
 }
 
-// classify wraps what is not the fault of the data in ErrUnavailable.
+// classify wraps errors other than the data's own in ErrUnavailable.
 func classify(err error) error {
 	if err == nil || errors.Is(err, ledger.ErrUnavailable) || errors.Is(err, ledger.ErrQuery) || errors.Is(err, ledger.ErrEncoding) {
 		return err

@@ -83,14 +83,14 @@ func (s *Store) Standing(ctx context.Context, epochs []ledger.Epoch) (st ledger.
 // Agents is ledger.Store's.
 func (s *Store) Agents(ctx context.Context, after string, n int) ([]ledger.AgentState, error) {
 	agent, epoch := ledger.ParseCursor(after)
-	rows, err := s.db.QueryContext(ctx, "SELECT "+sqlbooks.FrontierColumns+` FROM frontier f
+	rows, err := s.db.QueryContext(ctx, "SELECT "+sqlbooks.Living+` FROM frontier f
 		WHERE (agent > ?1 OR agent = ?1 AND epoch < ?2)
 		AND (state <> 'closed' OR epoch = (SELECT max(epoch) FROM frontier g WHERE g.agent = f.agent))
 		ORDER BY agent, epoch DESC LIMIT ?3`, agent, epoch, n)
 	now := s.now()
 	var states []ledger.AgentState
 	err = each(rows, err, func(row scanner) error {
-		f, err := sqlbooks.ScanFrontier(row.Scan)
+		f, err := sqlbooks.ScanLiving(row.Scan)
 		states = append(states, f.Agent(now))
 		return err
 	})

@@ -1,5 +1,5 @@
-// Package policystore is the contract of what keeps a policy: immutable numbered versions of the document, with the
-// tenants, what is agreed with them (terms), keys, switches and the audit log beside it.
+// Package policystore is the contract of a store that keeps a policy: immutable numbered versions of the document.
+// Beside it the store keeps the tenants, what is agreed with them (terms), keys, switches and the audit log.
 //
 // Applying a document stores a version and upserts the tenants it names: their plan, parent and overrides become what
 // it says. Tenants created by hand are not in the document and stay as they are; so do tenants that an earlier document

@@ -2,7 +2,7 @@ package policystore
 
 import "github.com/f4ee788f/quota/internal/core/fault"
 
-// Errors of a Store, which callers tell apart with errors.Is.
+// Errors of a Store. Callers distinguish them with errors.Is.
 var (
 	ErrNotFound    = fault.ErrNotFound    // no such version, tenant or key
 	ErrExists      = fault.ErrExists      // there is one of that id already

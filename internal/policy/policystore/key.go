@@ -10,7 +10,7 @@ import (
 	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
-// Key is a bearer key. Its secret is not kept: only the hash is.
+// Key is a bearer key. Only the hash of its secret is kept.
 type Key struct {
 	ID    string // short and public
 	Role  string
@@ -37,7 +37,7 @@ func (k *Key) Good(at time.Time) bool {
 	return k.Revoked.IsZero() && (k.Expires.IsZero() || at.Before(k.Expires))
 }
 
-// Check returns why a key that is to be made cannot be, or nil: fault.ErrInvalid.
+// Check returns why a new key is invalid, or nil. Errors wrap fault.ErrInvalid.
 func (k *Key) Check(now time.Time) error {
 	bad := func(format string, args ...any) error {
 		return fmt.Errorf("%w: "+format, append([]any{fault.ErrInvalid}, args...)...)

@@ -11,7 +11,7 @@ import (
 	"github.com/f4ee788f/quota/internal/policy/terms"
 )
 
-// A tenant that was closed is denied for good, changes no more, and nobody gets its id; the books keep it.
+// A closed tenant is denied for good and changes no more. Nobody gets its id, and the books keep it.
 func testClosedTenant(t *testing.T, s policystore.Store) {
 	ctx := t.Context()
 	named := plans + "tenants: [{id: acme, plan: paid, limits: [{name: requests, rate: 7/hour}]}]\n"

@@ -45,7 +45,7 @@ func testKeyScopes(t *testing.T, s policystore.Store) {
 	}
 }
 
-// A key is rotated once: its successor may do the same, and it ends after the overlap. When it was used is no change.
+// A key is rotated once: its successor has the same rights, and it ends after the overlap. Noting its use is no change.
 func testKeyRotation(t *testing.T, s policystore.Store) {
 	ctx := t.Context()
 	must[policystore.Key](t)(s.CreateKey(ctx, "ann", policystore.Key{
@@ -81,7 +81,7 @@ func testKeyRotation(t *testing.T, s policystore.Store) {
 	if k := oneKey(t, s, "k2"); k.Successor != "" || !k.Expires.IsZero() {
 		t.Errorf("a rotation that was refused left %+v", k)
 	}
-	// What is to end does not go on under another name.
+	// A key with an end does not go on longer under another name.
 	ends := time.Now().Add(48 * time.Hour).Truncate(time.Second)
 	must[policystore.Key](t)(s.CreateKey(ctx, "ann", policystore.Key{ID: "k4", Role: policystore.RoleViewer, Hash: hashOf("k4"), Expires: ends}))
 	if k := must[policystore.Key](t)(s.RotateKey(ctx, "ann", "k4", policystore.Key{ID: "k5", Hash: hashOf("k5")}, 0)); !k.Expires.Equal(ends) {
@@ -103,7 +103,7 @@ func testKeyRotation(t *testing.T, s policystore.Store) {
 	}
 }
 
-// Keys come by pages, those that are good or all, however many there ever were.
+// Keys come by pages, the good ones or all, however many there ever were.
 func testKeysEver(t *testing.T, s policystore.Store) {
 	ctx := t.Context()
 	for i := range 5 {

@@ -10,8 +10,8 @@ import (
 	"github.com/f4ee788f/quota/internal/policy/policystore"
 )
 
-// A document that leaves a tenant out is another version: the tenant stays as it is, and what is set by hand from then
-// on is put back by no document until one names it again, which says what it takes back.
+// A document that leaves a tenant out is another version; the tenant stays as it is. Documents put back nothing that is
+// set by hand from then on, until one names the tenant again. That one says what it takes back.
 func testLeftOut(t *testing.T, s policystore.Store) {
 	ctx := t.Context()
 	named := plans + "tenants: [{id: acme, plan: paid, limits: [{name: requests, rate: 7/hour}]}]\n"

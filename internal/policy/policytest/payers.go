@@ -11,8 +11,8 @@ import (
 	"github.com/f4ee788f/quota/internal/policy/terms"
 )
 
-// Who pays is kept with when that was: a new tenant's payer since it began, a change from the next slot on or from the
-// time that the document says, and never within what was closed.
+// A payer is kept with its time. A new tenant's payer pays since it began. A change counts from the next slot on, or
+// from the time that the document says, and never within a closed period.
 func testPayers(t *testing.T, s policystore.Store) {
 	org := func(tenants string) policystore.Applied {
 		t.Helper()
@@ -51,7 +51,7 @@ func testPayers(t *testing.T, s policystore.Store) {
 	if home = must[terms.Household](t)(s.Household(t.Context(), "org")); len(home.Members) != 2 {
 		t.Errorf("those that left are still known: %+v", home)
 	}
-	// What is to come, and then comes later, and then not.
+	// A change is scheduled, then comes later, and then not at all.
 	year := now.AddDate(1, 0, 0)
 	for _, c := range []struct {
 		from string
@@ -68,7 +68,7 @@ func testPayers(t *testing.T, s policystore.Store) {
 		}
 		want(c.from, "shop", now.Add(-time.Hour), "org")
 	}
-	// Nothing changes within what was closed, not even by the clock of a server that is behind.
+	// Nothing changes within a closed period, not even by the clock of a server that is behind.
 	to := terms.NextSlot(now.Add(24 * time.Hour))
 	closed := terms.Closed{Tenant: "own", Number: 1, Period: billing.Period{Name: "p", From: to - 3600, To: to}, Plans: 1}
 	must[terms.Closed](t)(s.CloseStatement(t.Context(), "ann", closed, nil))
@@ -89,7 +89,7 @@ func policyOf(t *testing.T, s policystore.Store) string {
 	return must[policystore.Version](t)(s.Version(t.Context(), 0)).Text
 }
 
-// One pays for so many at a time; a payer to come that would close a circle is refused.
+// A tenant pays for so many at a time. A future payer that would close a circle is refused.
 func testPayersBounds(t *testing.T, s policystore.Store) {
 	text := func(n int) string {
 		all := plans + "tenants:\n  - {id: org, plan: free}\n"

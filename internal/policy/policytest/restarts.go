@@ -10,8 +10,8 @@ import (
 	"github.com/f4ee788f/quota/internal/policy/policystore"
 )
 
-// testRestarts: whoever changes the price of a plan that tenants have is told that its tiers count anew, also where
-// only the fee is another.
+// testRestarts: a change of a price, even of its fee alone, warns if tenants have the plan. Their tiers then count
+// again from the first unit.
 func testRestarts(t *testing.T, s policystore.Store) {
 	document := func(fee int, tiers string) *policy.Document {
 		t.Helper()

@@ -9,8 +9,8 @@ import (
 	"github.com/f4ee788f/quota/internal/policy/policystore"
 )
 
-// A shadow is a version of its own number that is never in force; what is in force,
-// and the tenants, stay as they are until it is promoted.
+// A shadow is a version of its own number that is never in force. The policy in force and the tenants stay as they are
+// until it is promoted.
 func testShadow(t *testing.T, s policystore.Store) {
 	ctx := t.Context()
 	_, err := s.SetShadow(ctx, "ann", parse(t, plans), false)
@@ -112,7 +112,7 @@ func testSuspended(t *testing.T, s policystore.Store) {
 	if again := must[limit.Tenant](t)(s.SetSuspended(ctx, "ann", "acme", true)); again.Revision != got.Revision {
 		t.Errorf("suspended again: %+v", again)
 	}
-	// A document says nothing of it.
+	// A document does not mention suspension, so applying it changes none.
 	apply(t, s, plans+"tenants: [{id: acme, plan: free}]\n")
 	if !one(t, s, "acme").Suspended {
 		t.Error("applying a document let acme go on")

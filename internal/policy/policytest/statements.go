@@ -67,7 +67,7 @@ func testStatements(t *testing.T, s policystore.Store) {
 	if len(audit) != 1 || audit[0].Action != "statement.close" || audit[0].Object != "acme" {
 		t.Errorf("audit: %+v", audit)
 	}
-	// One that was made while the tenant was billed otherwise would be followed by none.
+	// A statement made under another billing is refused, because none could follow it.
 	drafted := terms.Closed{Tenant: "other", Number: 1, Period: billing.Period{Name: "2026-10", From: 1000, To: 2000}, Document: "x", Digest: "d4"}
 	apply(t, s, plans+"tenants: [{id: other, plan: free, billing: {zone: Asia/Tokyo}}]\n")
 	_, err = s.CloseStatement(t.Context(), "ann", drafted, nil)
@@ -76,7 +76,7 @@ func testStatements(t *testing.T, s policystore.Store) {
 	apply(t, s, plans+"tenants: [{id: other, plan: free, billing: {zone: UTC}}]\n")
 	_, err = s.CloseStatement(t.Context(), "ann", drafted, nil)
 	is(t, "one made before the billing changed back", err, policystore.ErrConflict)
-	// A plan that came of the period meanwhile, or of a tenant's that it pays for, is not in what was made before.
+	// A draft lacks a plan that began in its period since, also one of a tenant that it pays for.
 	now := time.Now().Unix()
 	drafted.Billing, drafted.Period.To, drafted.Plans = terms.Billing{}.Text(), now+3600, 1
 	must[limit.Tenant](t)(s.SetTenantPlan(t.Context(), "ann", "other", "paid"))

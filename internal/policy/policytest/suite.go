@@ -374,7 +374,7 @@ func testAudit(t *testing.T, s policystore.Store) {
 	}
 }
 
-// Whoever asks for a secret is given the same one.
+// Every caller that asks for a secret is given the same one.
 func testSecret(t *testing.T, s policystore.Store) {
 	first := must[[]byte](t)(s.Secret(t.Context(), "switches"))
 	again := must[[]byte](t)(s.Secret(t.Context(), "switches"))
@@ -394,8 +394,7 @@ func testLead(t *testing.T, s policystore.Store) {
 	}
 }
 
-// Changes from many sides at once are serialized: none is lost, no number is
-// given twice, and whoever polls changes sees each of them.
+// Concurrent changes are serialized: none is lost, no number is given twice, and polling shows each of them.
 func testConcurrent(t *testing.T, s policystore.Store) {
 	const writers, each = 6, 8
 	apply(t, s, plans)

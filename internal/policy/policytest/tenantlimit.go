@@ -20,8 +20,8 @@ func override(t *testing.T, name string, pairs ...string) policy.LimitSpec {
 	return must[policy.LimitSpec](t)(policy.ParseOverride(name, values))
 }
 
-// A tenant's override of one limit is set and taken back by itself: the others stay, it fits the plan, it is logged,
-// and the same again changes nothing.
+// A tenant's override of one limit is set and taken back by itself, and the others stay. It must fit the plan, and it
+// is logged. The same override again changes nothing.
 func testTenantLimit(t *testing.T, s policystore.Store) {
 	ctx := t.Context()
 	change := must[policy.LimitChange](t)
@@ -49,7 +49,7 @@ func testTenantLimit(t *testing.T, s policystore.Store) {
 	if again := change(s.SetTenantLimit(ctx, "bob", "acme", override(t, "requests", "rate", "5000/hour"), false)); again.Changed || len(again.Changes) != 0 || heads(t, s) != h {
 		t.Errorf("the same again: %+v", again)
 	}
-	// What it does not say is the plan's, not the override's before it.
+	// Keys that it leaves out are the plan's, not those of the override before it.
 	set = change(s.SetTenantLimit(ctx, "ann", "acme", override(t, "requests", "lockout", "1m"), false))
 	if o := set.Tenant.Overrides[1]; o.Rate.Units != 1000 || o.Lockout != time.Minute {
 		t.Errorf("replaced: %+v", o)

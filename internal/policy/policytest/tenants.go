@@ -124,7 +124,7 @@ func testDocumentTenants(t *testing.T, s policystore.Store) {
 			t.Errorf("%s: %+v, want plan %s without overrides", id, got, plan)
 		}
 	}
-	// What was changed by hand is put back by applying the document again.
+	// Applying the document again takes back changes made by hand.
 	must[limit.Tenant](t)(s.SetTenantPlan(t.Context(), "ann", "acme", "free"))
 	a = apply(t, s, plans+"tenants: [{id: acme, plan: paid}, {id: new, plan: free, parent: acme}]\n")
 	if !a.Changed || !slices.Equal(a.Changes, []string{"tenant acme: plan free → paid"}) {
@@ -132,8 +132,7 @@ func testDocumentTenants(t *testing.T, s policystore.Store) {
 	}
 }
 
-// Every change of a tenant's plan is kept, with when it was; what changes nothing, or
-// something else, is none.
+// Every change of a tenant's plan is kept with its time. A change of something else, or of nothing, is not.
 func testSubscriptions(t *testing.T, s policystore.Store) {
 	apply(t, s, plans+"tenants: [{id: acme, plan: free, billing: {zone: Asia/Kolkata}}]\n")
 	must[limit.Tenant](t)(s.CreateTenant(t.Context(), "ann", "byhand", "free", "acme"))
@@ -162,7 +161,7 @@ func testSubscriptions(t *testing.T, s policystore.Store) {
 	is(t, "a tenant that is not there", err, policystore.ErrNotFound)
 }
 
-// Nothing may come to refer to what is gone, and a refusal changes nothing.
+// No document may leave a reference to something gone, and a refusal changes nothing.
 func testReferences(t *testing.T, s policystore.Store) {
 	apply(t, s, plans+"tenants: [{id: acme, plan: paid, limits: [{name: requests, burst: 5}]}]\n")
 	for i := range 12 {
@@ -224,8 +223,7 @@ func testLevels(t *testing.T, s policystore.Store) {
 	}
 }
 
-// An override inherits from the plan in force; when that changes, the tenant has
-// changed, and others have not.
+// An override inherits from the plan in force. When that changes, the tenant has changed, and others have not.
 func testOverridesFollow(t *testing.T, s policystore.Store) {
 	tenants := "tenants: [{id: acme, plan: paid, limits: [{name: requests, rate: 5000/hour}]}, {id: plain, plan: paid}]\n"
 	apply(t, s, plans+tenants)
@@ -300,7 +298,7 @@ func testTenantPages(t *testing.T, s policystore.Store) {
 	}
 }
 
-// A caller that has gone changes nothing, and is told so by its own name.
+// A caller that has gone changes nothing, and gets its own context's error.
 func testEnded(t *testing.T, s policystore.Store) {
 	apply(t, s, plans)
 	ctx, end := context.WithCancel(t.Context())

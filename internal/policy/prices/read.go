@@ -19,8 +19,8 @@ type priceReader struct {
 	price billing.Price
 }
 
-// Read reads what a plan costs; nil where nothing of it can be used. The meters it
-// may name are those that its limits feed, those of the top level among them.
+// Read reads a plan's price; nil if nothing of it is usable. It may name the meters that its limits and those of the
+// top level feed.
 func Read(f *strict.Collector, fd strict.Field, plan string, limits []limit.Limit) *billing.Price {
 	r := &priceReader{f: f, what: "the price of plan " + plan, lines: map[string]int{"": fd.Line}}
 	if strict.IsNull(fd.Node) {
@@ -138,7 +138,7 @@ func metersAre(known map[string]bool) string {
 	return "the meters are " + strings.Join(all, ", ")
 }
 
-// meter reads what the units of one meter cost.
+// meter reads the price of one meter's units.
 func (r *priceReader) meter(fd strict.Field) (m billing.MeterPrice, ok bool) {
 	f, what := r.f, r.name("meters."+fd.Name)
 	m.Meter = fd.Name

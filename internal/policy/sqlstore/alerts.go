@@ -67,7 +67,7 @@ func (s *Store) Raise(ctx context.Context, found []alert.Found) (raised []alert.
 		events = append(events, f.Events...)
 		caps = caps || f.Capped != nil
 	}
-	// Mostly all of them are there: that needs no lock.
+	// Usually all of them are there, which a read without a lock shows.
 	if events, err = s.missing(ctx, s.db, events); err != nil || len(events) == 0 && !caps {
 		return nil, err
 	}
@@ -116,7 +116,7 @@ func (s *Store) Raise(ctx context.Context, found []alert.Found) (raised []alert.
 	return raised, nil
 }
 
-// cap puts in force what a tenant reached.
+// cap puts in force that a tenant reached its cap.
 func (t *tx) cap(ctx context.Context, tenant string, capped terms.Capped) error {
 	was, err := t.one(ctx, tenant)
 	if err != nil {
@@ -135,8 +135,8 @@ func (t *tx) cap(ctx context.Context, tenant string, capped terms.Capped) error 
 	return t.audit(alert.Actor, action, tenant, was.json(true), next.json(true))
 }
 
-// missing are the events that are not there yet: the same of an amount, as the index
-// alerts_once says. What has no effect besides being told of was told of with one, too.
+// missing are the events that are not stored yet. Two events are the same only at the same amount, as the index
+// alerts_once says. An event that only alerts is told of already if one with any other action is.
 func (s *Store) missing(ctx context.Context, q querier, events []alert.Event) (fresh []alert.Event, err error) {
 	if len(events) == 0 {
 		return nil, nil
@@ -281,7 +281,7 @@ func (s *Store) Claim(ctx context.Context, webhook string, now, until time.Time,
 		}
 	}
 	for _, d := range due {
-		// Of two who lead at once, one gets it.
+		// If two servers lead at once, one gets it.
 		r, err := s.exec(ctx, "UPDATE alert_deliveries SET next_ms = $1, attempts = attempts + 1 WHERE number = $2 AND webhook = $3 AND state = 'pending' AND next_ms = $4 AND attempts = $5",
 			until.UnixMilli(), d.Number, d.Webhook, d.Next.UnixMilli(), d.Attempts)
 		if err != nil {
@@ -301,7 +301,7 @@ func (s *Store) Claim(ctx context.Context, webhook string, now, until time.Time,
 	return claimed, nil
 }
 
-// outage is a webhook's; zero where it has none.
+// outage is a webhook's outage; zero if it has none.
 func outage(ctx context.Context, q querier, webhook string) (o alert.Outage, err error) {
 	rows, err := q.QueryContext(ctx, "SELECT "+outageColumns+" FROM webhook_outages WHERE webhook = $1", webhook)
 	all, err := collect(rows, err, "read outages", scanOutage)
@@ -330,7 +330,7 @@ func (s *Store) Failing(ctx context.Context, webhook string, at time.Time, why s
 		return o, unavailable("begin", err)
 	}
 	defer tx.Rollback() // does nothing once committed
-	// Writing first takes the row: lanes fail at once.
+	// Writing first locks the row, because lanes fail at once.
 	if _, err := tx.ExecContext(ctx, `INSERT INTO webhook_outages (webhook, failures, open_ms, next_ms, error) VALUES ($1, 1, 0, 0, $2)
 		ON CONFLICT (webhook) DO UPDATE SET failures = webhook_outages.failures + 1, error = excluded.error`, webhook, why); err != nil {
 		return o, unavailable("write outage", err)
@@ -365,7 +365,7 @@ func (s *Store) Working(ctx context.Context, webhook string, at time.Time) error
 		return unavailable("end outage", err)
 	}
 	if !o.Open.IsZero() {
-		// When each is due stays: one that another lane has in hand is not taken from it.
+		// Their due times stay, so that a delivery in another lane's hands is not taken from it.
 		if _, err := tx.ExecContext(ctx, `UPDATE alert_deliveries SET waited_ms = waited_ms + CASE WHEN since_ms < $2 THEN CAST($1 AS bigint) - CAST($2 AS bigint)
 			WHEN since_ms < $1 THEN CAST($1 AS bigint) - since_ms ELSE 0 END WHERE webhook = $3 AND state = 'pending'`, at.UnixMilli(), o.Open.UnixMilli(), webhook); err != nil {
 			return unavailable("end outage", err)
@@ -388,7 +388,7 @@ func (s *Store) Tried(ctx context.Context, claimed time.Time, d alert.Delivery) 
 	return unavailable("write delivery", err)
 }
 
-// Untried implements alert.Store. What waits longest stays first.
+// Untried implements alert.Store. The delivery that waits longest stays first.
 func (s *Store) Untried(ctx context.Context, claimed time.Time, d alert.Delivery) error {
 	_, err := s.exec(ctx, "UPDATE alert_deliveries SET next_ms = since_ms, attempts = attempts - 1 WHERE number = $1 AND webhook = $2 AND state = 'pending' AND next_ms = $3 AND attempts = $4",
 		d.Number, d.Webhook, claimed.UnixMilli(), d.Attempts)

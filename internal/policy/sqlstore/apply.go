@@ -59,8 +59,7 @@ func (s *Store) Rollback(ctx context.Context, actor string, version int64) (poli
 	return out, err
 }
 
-// apply makes doc the next version. It writes as it goes: a caller that wants none
-// of it ends the transaction.
+// apply makes doc the next version. It writes as it goes; a caller that wants none of it rolls the transaction back.
 func (t *tx) apply(ctx context.Context, actor, action string, doc *policy.Document) (policystore.Applied, error) {
 	before, err := t.document(ctx, t.heads.Version)
 	if err != nil {
@@ -108,7 +107,7 @@ func (t *tx) apply(ctx context.Context, actor, action string, doc *policy.Docume
 	return policystore.Applied{Version: t.heads.Version, Changed: true, Changes: changes, Warnings: policy.BoundedFaults(takenBack)}, nil
 }
 
-// unnamed says which tenants before named and doc does not: they stay, and may be deleted from then on.
+// unnamed says which tenants before named and doc does not. They stay, and may be deleted from then on.
 func unnamed(before, doc *policy.Document) (changes []string) {
 	if before == nil {
 		return nil
@@ -131,7 +130,7 @@ type versionJSON struct {
 	Changes []string `json:"changes,omitempty"`
 }
 
-// insertVersion stores doc under the next number: shadows have theirs in the same row of numbers.
+// insertVersion stores doc under the next number. Shadows share the sequence of numbers.
 func (t *tx) insertVersion(ctx context.Context, actor string, doc *policy.Document, shadow int64) (number int64, err error) {
 	if err := t.QueryRowContext(ctx, "SELECT coalesce(max(number), 0) + 1 FROM policy_versions").Scan(&number); err != nil {
 		return 0, unavailable("read versions", err)
@@ -141,7 +140,8 @@ func (t *tx) insertVersion(ctx context.Context, actor string, doc *policy.Docume
 	return number, unavailable("write version", err)
 }
 
-// applyTenants upserts the tenants that doc names, and says what changed and what of it had been set by hand.
+// applyTenants upserts the tenants that doc names. It returns the changes, and those of them that take back settings
+// made by hand.
 func (t *tx) applyTenants(ctx context.Context, actor string, before, doc *policy.Document) (changes []string, takenBack policy.Faults, _ error) {
 	specs := doc.TenantSpecs()
 	ids := make([]string, len(specs))
@@ -256,7 +256,7 @@ func (t *tx) applyTenants(ctx context.Context, actor string, before, doc *policy
 // listed is how many tenants a refusal names.
 const listed = 10
 
-// checkPlans refuses a document that lacks a plan some stored tenant has.
+// checkPlans refuses a document that lacks a plan of some stored tenant.
 func (t *tx) checkPlans(ctx context.Context, before, doc *policy.Document) error {
 	if before == nil {
 		return nil
@@ -289,9 +289,8 @@ func (t *tx) checkPlans(ctx context.Context, before, doc *policy.Document) error
 	return nil
 }
 
-// checkCaps refuses a document under which stored tenants' own caps would not count what is
-// charged: it prices their plans in another currency. Tenants that it names itself have
-// the caps that it says, which were read beside its prices.
+// checkCaps refuses a document that prices plans of stored tenants in another currency than their own caps, which would
+// count no charges. It skips tenants that the document names, because their caps were read beside its prices.
 func (t *tx) checkCaps(ctx context.Context, doc *policy.Document) error {
 	rows, err := t.QueryContext(ctx, selectTenants+"WHERE spending_cap <> '' ORDER BY id")
 	all, err := collect(rows, err, "read tenants", scanTenant)
@@ -332,7 +331,7 @@ func (t *tx) overridden(ctx context.Context) ([]seen, error) {
 	return collect(rows, err, "read tenants", scanTenant)
 }
 
-// fit compiles the overrides of stored tenants against doc, and refuses it where they do not fit.
+// fit compiles the overrides of stored tenants against doc, and refuses doc if they do not fit.
 func fit(all []seen, doc *policy.Document, at time.Time) ([]limit.Tenant, error) {
 	compiled := make([]limit.Tenant, len(all))
 	var refused, ids []string
@@ -349,8 +348,8 @@ func fit(all []seen, doc *policy.Document, at time.Time) ([]limit.Tenant, error)
 	return compiled, nil
 }
 
-// refit compiles the overrides of stored tenants against doc. Where that gives
-// something else than before, the tenant has changed, and agents are told.
+// refit compiles the overrides of stored tenants against doc. A tenant whose result differs has changed, and agents are
+// told.
 func (t *tx) refit(ctx context.Context, before, doc *policy.Document) error {
 	if before == nil {
 		return nil

@@ -48,7 +48,7 @@ func (s *Store) CloseTenant(ctx context.Context, actor, id string) (limit.Tenant
 		if err := t.mayClose(ctx, id, doc); err != nil {
 			return err
 		}
-		// What it has of its own ends with it: none of it may refuse a document later on.
+		// Its overrides and other own settings end with it, so that none of them makes a later document invalid.
 		next := row{ID: id, Plan: was.Plan, Parent: was.Parent, Billing: was.Billing, Closed: t.s.now().UnixMilli()}
 		if err := t.write(ctx, &next); err != nil {
 			return err
@@ -75,8 +75,8 @@ func (s *Store) CloseTenant(ctx context.Context, actor, id string) (limit.Tenant
 	return out, nil
 }
 
-// mayClose refuses to close a tenant that others are under, and so one that pays for others,
-// and one that the document in force names: applied again, it would bring it back.
+// mayClose refuses to close a tenant with others under it, for which it may pay. It also refuses one that the document
+// in force names: applied again, the document would bring it back.
 func (t *tx) mayClose(ctx context.Context, id string, doc *policy.Document) error {
 	rows, err := t.QueryContext(ctx, "SELECT id FROM tenants WHERE parent = $1 AND closed_ms = 0 ORDER BY id LIMIT $2", id, listed+1)
 	ids, err := collect(rows, err, "read children", func(id *string, rows *sql.Rows) error { return rows.Scan(id) })
@@ -112,7 +112,7 @@ func (t *tx) mayClose(ctx context.Context, id string, doc *policy.Document) erro
 	return nil
 }
 
-// noneClosed refuses a document that names a tenant that was closed, as a tenant or as a parent.
+// noneClosed refuses a document that names a closed tenant, as a tenant or as a parent.
 func (t *tx) noneClosed(ctx context.Context, doc *policy.Document) error {
 	var ids []string
 	for _, spec := range doc.TenantSpecs() {

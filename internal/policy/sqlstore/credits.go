@@ -116,7 +116,7 @@ func (s *Store) VoidCredit(ctx context.Context, actor, id, reason string) (terms
 	return out, nil
 }
 
-// burn keeps what a statement used of credits. It was made of what was left of them then.
+// burn stores a statement's use of credits. It refuses if their remainders have changed since the statement was made.
 func (t *tx) burn(ctx context.Context, c *terms.Closed, burns []billing.Burn) error {
 	rows := make([][]any, len(burns))
 	for i, b := range burns {
@@ -132,8 +132,8 @@ func (t *tx) burn(ctx context.Context, c *terms.Closed, burns []billing.Burn) er
 	return unavailable("write burns", t.insert(ctx, "INSERT INTO credit_burns (credit, number, left_before, paid, lapsed, left_after) VALUES ", "", rows))
 }
 
-// carry gives the credits that a statement makes. They count from the period's end, however late it is closed: the
-// statements after it are to use them.
+// carry gives the credits that a statement makes. They count from the period's end, however late it is closed, so that
+// the next statements use them.
 func (t *tx) carry(ctx context.Context, c *terms.Closed, carried []billing.Carried) error {
 	for _, made := range carried {
 		note := fmt.Sprintf("carried from statement %d, of %s", c.Number, c.Period.Name)

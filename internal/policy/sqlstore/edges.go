@@ -7,8 +7,7 @@ import (
 	"github.com/f4ee788f/quota/internal/policy"
 )
 
-// noteEdges notes when a tenant's overrides come in effect or cease to be, in the place of what was
-// noted of it.
+// noteEdges notes when a tenant's overrides begin or end, in the place of its earlier notes.
 func (t *tx) noteEdges(ctx context.Context, tenant string, overrides []policy.LimitSpec) error {
 	if _, err := t.ExecContext(ctx, "DELETE FROM override_edges WHERE tenant = $1", tenant); err != nil {
 		return unavailable("write edges", err)
@@ -20,7 +19,7 @@ func (t *tx) noteEdges(ctx context.Context, tenant string, overrides []policy.Li
 	return unavailable("write edges", t.insert(ctx, "INSERT INTO override_edges (tenant, at_ms) VALUES ", "", rows))
 }
 
-// passEdges makes a change of each tenant of which an edge has come, so that agents are told.
+// passEdges makes a change of each tenant with an edge that has come, so that agents are told.
 func (t *tx) passEdges(ctx context.Context) error {
 	now := t.s.now().UnixMilli()
 	rows, err := t.QueryContext(ctx, "SELECT DISTINCT tenant FROM override_edges WHERE at_ms <= $1 ORDER BY tenant", now)

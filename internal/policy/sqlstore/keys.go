@@ -28,7 +28,7 @@ func scanKey(k *policystore.Key, scan func(...any) error) error {
 	if err != nil || len(b) != sha256.Size {
 		return fmt.Errorf("key %s: its hash is not one", k.ID)
 	}
-	// One whose scope cannot be read must not be taken for one without.
+	// A key whose scope cannot be read must not count as one without a scope.
 	if err := errors.Join(json.Unmarshal([]byte(tenants), &k.Tenants), json.Unmarshal([]byte(limits), &k.Limits)); err != nil {
 		return fmt.Errorf("key %s: its scope is not one: %w", k.ID, err)
 	}
@@ -45,7 +45,7 @@ func atMillis(ms int64) time.Time {
 	return time.UnixMilli(ms)
 }
 
-// millisAt is the same back.
+// millisAt is the inverse of atMillis.
 func millisAt(t time.Time) int64 {
 	if t.IsZero() {
 		return 0
@@ -159,7 +159,7 @@ func (s *Store) RotateKey(ctx context.Context, actor, old string, next policysto
 			k.Expires = ends
 		}
 		k.Successor = next.ID
-		// The old one first: at the bound, there is room for its successor where they do not overlap.
+		// The old key is written first: at the bound there is room for its successor if they do not overlap.
 		if _, err := t.ExecContext(ctx, "UPDATE access_keys SET expires_ms = $1, successor = $2 WHERE id = $3", millisAt(k.Expires), k.Successor, old); err != nil {
 			return unavailable("write key", err)
 		}

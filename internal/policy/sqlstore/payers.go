@@ -22,7 +22,7 @@ func scanPayer(c *terms.PayerChange, rows *sql.Rows) error {
 	return rows.Scan(&c.Tenant, &c.Number, &c.From, &c.Payer)
 }
 
-// payers puts changes together, which come by tenant and number.
+// payers collects changes, which come ordered by tenant and number.
 func payers(rows *sql.Rows, err error) (terms.Payers, error) {
 	all, err := collect(rows, err, "read payers", scanPayer)
 	p := make(terms.Payers)
@@ -32,7 +32,7 @@ func payers(rows *sql.Rows, err error) (terms.Payers, error) {
 	return p, err
 }
 
-// payersAbove is who pays for tenants: their changes, and those of all that ever were above them.
+// payersAbove is who pays for tenants: their changes, and those of all tenants that ever were above them.
 func (s *Store) payersAbove(ctx context.Context, q querier, ids []string) (terms.Payers, error) {
 	return payers(q.QueryContext(ctx, `WITH RECURSIVE above(id) AS (
 			SELECT tenant FROM payers WHERE `+s.among("tenant", "$1")+`
@@ -41,7 +41,7 @@ func (s *Store) payersAbove(ctx context.Context, q querier, ids []string) (terms
 		) SELECT tenant, number, from_s, payer FROM payers WHERE tenant IN (SELECT id FROM above) ORDER BY tenant, number`, s.texts(ids)))
 }
 
-// payersBelow is who pays for a tenant, and for those that it ever paid for.
+// payersBelow is who pays for a tenant, and for the tenants that it ever paid for.
 func payersBelow(ctx context.Context, q querier, tenant string) (terms.Payers, error) {
 	return payers(q.QueryContext(ctx, belowSQL+"SELECT tenant, number, from_s, payer FROM payers WHERE tenant = $1 OR tenant IN (SELECT id FROM below) ORDER BY tenant, number", tenant))
 }
@@ -85,7 +85,7 @@ func (s *Store) Household(ctx context.Context, tenant string) (terms.Household, 
 	return h, nil
 }
 
-// payerChange is a tenant of which another may pay now.
+// payerChange is a tenant whose payer may change now.
 type payerChange struct {
 	tenant string
 	payer  string // its parent, or empty for itself
@@ -93,7 +93,7 @@ type payerChange struct {
 	is     bool   // it was there before
 }
 
-// payerOf is who a tenant's row says that pays: its parent, or empty for itself.
+// payerOf is the payer by a tenant's row: its parent, or empty for itself.
 func payerOf(parent string, b terms.Billing) string {
 	if b.ParentPays {
 		return parent
@@ -101,8 +101,9 @@ func payerOf(parent string, b terms.Billing) string {
 	return ""
 }
 
-// changePayers notes who pays for tenants from now on, or from the time that is said. What was closed stays as it was:
-// a change counts from the next slot, and from the end of the last statement of either payer. It says what changes.
+// changePayers notes who pays for tenants from now on, or from the given time. Closed periods stay as they were. So a
+// change counts from the next slot, and not before the end of the last statement of either payer. It returns the
+// changes in words.
 func (t *tx) changePayers(ctx context.Context, actor string, all []payerChange) (said []string, err error) {
 	if len(all) == 0 {
 		return nil, nil
@@ -214,8 +215,8 @@ func (t *tx) checkPayers(ctx context.Context, ids []string) error {
 	return nil
 }
 
-// closedOf is through when usage of a tenant after a time is on closed statements, of whoever paid for it; zero for
-// none.
+// closedOf is until when a tenant's usage after a time is on closed statements, whichever tenant paid for it. It is
+// zero if none is.
 func (t *tx) closedOf(ctx context.Context, tenant string, after time.Time) (through time.Time, err error) {
 	p, err := t.s.payersAbove(ctx, t, []string{tenant})
 	if err != nil {

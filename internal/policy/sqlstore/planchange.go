@@ -22,7 +22,7 @@ func scanPlanChange(c *terms.PlanChange, rows *sql.Rows) error {
 	return err
 }
 
-// planChangeJSON is what the audit log keeps of a change that is to come.
+// planChangeJSON is the audit log's form of a scheduled change.
 func planChangeJSON(c *terms.PlanChange) any {
 	return map[string]any{"plan": c.Plan, "at": c.At.UTC().Format(time.RFC3339)}
 }
@@ -89,7 +89,7 @@ func (s *Store) SchedulePlan(ctx context.Context, actor, id, plan string, at tim
 func (s *Store) UnschedulePlan(ctx context.Context, actor, id string, at time.Time) (limit.Tenant, error) {
 	var out limit.Tenant
 	err := s.change(ctx, func(t *tx) error {
-		// One whose time has come meanwhile is made, and cannot be taken back.
+		// A change whose time has come meanwhile is made, and cannot be taken back.
 		if err := t.makePlanChanges(ctx, nil); err != nil {
 			return err
 		}
@@ -139,8 +139,8 @@ func (s *Store) MakePlanChanges(ctx context.Context) (failed []terms.PlanChange,
 	return failed, err
 }
 
-// makePlanChanges makes what is due, before whatever else changes: a plan that was to come first
-// comes first, though no server was there at its time.
+// makePlanChanges makes the plan changes that are due, before any other change. So a plan that was to come first comes
+// first, even if no server was running at its time.
 func (t *tx) makePlanChanges(ctx context.Context, failed *[]terms.PlanChange) error {
 	rows, err := t.QueryContext(ctx, "SELECT "+planChangeColumns+" FROM plan_changes WHERE failed = '' AND at_ms <= $1 ORDER BY at_ms, tenant", t.s.now().UnixMilli())
 	due, err := collect(rows, err, "read plan changes", scanPlanChange)
@@ -185,7 +185,8 @@ func (t *tx) makePlanChanges(ctx context.Context, failed *[]terms.PlanChange) er
 	return nil
 }
 
-// withPlan returns a tenant as it is, and as it would be with another plan of the document in force, which fits it.
+// withPlan returns a tenant as it is, and as it would be with another plan of the document in force. The plan must fit
+// it.
 func (t *tx) withPlan(ctx context.Context, id, plan string) (was, next row, doc *policy.Document, err error) {
 	if was, err = t.open(ctx, id); err != nil {
 		return was, next, nil, err
@@ -201,8 +202,8 @@ func (t *tx) withPlan(ctx context.Context, id, plan string) (was, next row, doc 
 	return was, next, doc, doc.CheckCap(was.Cap, plan)
 }
 
-// makePlanChange checks all before it writes: an error leaves nothing of it. A change that could not be made at its
-// time counts from the end of the last statement that was closed since: what is closed was of the plan before.
+// makePlanChange checks everything before it writes: an error leaves no trace. A change that could not be made at its
+// time counts from the end of the last statement closed since. The closed period was billed under the plan before.
 func (t *tx) makePlanChange(ctx context.Context, c *terms.PlanChange) error {
 	if has, err := t.one(ctx, c.Tenant); err != nil || has.Plan == c.Plan {
 		return err // also where the plan is no more, or does not fit
@@ -226,13 +227,13 @@ func (t *tx) makePlanChange(ctx context.Context, c *terms.PlanChange) error {
 	return t.audit(c.Actor, "tenant.set-plan", c.Tenant, was.json(true), next.json(true))
 }
 
-// overtaken notes that a change is not made: its tenant was given a plan later than its time, by hand, by a document or
-// by the next change, while it did not fit. That one stays.
+// overtaken notes that a plan change is not made. While it did not fit, its tenant was given a later plan: by hand, by
+// a document or by the next change. That plan stays.
 func (t *tx) overtaken(c *terms.PlanChange) error {
 	return t.audit(c.Actor, "tenant.unschedule-plan", c.Tenant, planChangeJSON(c), nil)
 }
 
-// retryPlanChanges has what could not be made tried again: something has changed.
+// retryPlanChanges has failed changes tried again, because something has changed.
 func (t *tx) retryPlanChanges(ctx context.Context) error {
 	if _, err := t.ExecContext(ctx, "UPDATE plan_changes SET failed = '' WHERE failed <> ''"); err != nil {
 		return unavailable("write plan changes", err)

@@ -8,7 +8,7 @@ import (
 	"github.com/f4ee788f/quota/internal/policy"
 )
 
-// restarts warns of plans whose price changes while tenants have them: any change of a price, also of its fee alone,
+// restarts warns of plans whose price changes while tenants have them. Any change of a price, even of its fee alone,
 // begins a term in which tiers and packages count from the first unit again.
 func (t *tx) restarts(ctx context.Context, before, doc *policy.Document) (warnings []string, err error) {
 	if before == nil {
@@ -30,7 +30,7 @@ func (t *tx) restarts(ctx context.Context, before, doc *policy.Document) (warnin
 	return warnings, nil
 }
 
-// counts reports whether what a unit costs depends on how many there were before it.
+// counts reports whether a unit's cost depends on the number of units before it.
 func counts(p *billing.Price) bool {
 	for i := range p.Meters {
 		if m := &p.Meters[i]; m.Mode != billing.Graduated || len(m.Tiers) > 1 {

@@ -58,7 +58,7 @@ func (s *Store) CloseStatement(ctx context.Context, actor string, c terms.Closed
 				return err
 			}
 		}
-		// First: what was made before another was closed is made again, and is not at fault.
+		// This check comes first: a statement made before another was closed is not at fault, and is made again.
 		if c.Number != number {
 			return fmt.Errorf("%w: statement %d of tenant %s comes next, and this was made as %d", policystore.ErrConflict, number, c.Tenant, c.Number)
 		}
@@ -118,7 +118,7 @@ func (s *Store) Statements(ctx context.Context, tenant string, before int64, n i
 	return collect(rows, err, "read statements", func(c *terms.Closed, rows *sql.Rows) error { return scanClosed(c, rows) })
 }
 
-// plansBefore is terms.Closed.Plans.
+// plansBefore is the value of terms.Closed.Plans.
 func (t *tx) plansBefore(ctx context.Context, tenant string, to int64) (n int64, err error) {
 	err = t.QueryRowContext(ctx, belowSQL+`SELECT (SELECT count(*) FROM subscriptions s WHERE s.from_ms <= $2 AND (s.tenant = $1 OR s.tenant IN (SELECT id FROM below)))
 		+ (SELECT count(*) FROM payers p WHERE p.from_s < $3 AND (p.tenant = $1 OR p.tenant IN (SELECT id FROM below)))`,
@@ -135,15 +135,15 @@ func (t *tx) closedThrough(ctx context.Context, tenant string) (time.Time, bool,
 	return time.Unix(last.Int64, 0), last.Valid, nil
 }
 
-// keepsBilling refuses other periods for a tenant that has statements: the periods
-// after them would overlap theirs, or leave a gap.
+// keepsBilling refuses other periods for a tenant with statements. The periods after them would overlap theirs, or
+// leave a gap.
 func (t *tx) keepsBilling(ctx context.Context, tenant string) error {
 	var closed bool
 	if err := t.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM statements WHERE tenant = $1)", tenant).Scan(&closed); err != nil {
 		return unavailable("read statements", err)
 	}
 	if closed {
-		return fmt.Errorf("%w: tenant %s: zone and period of its billing cannot change once a statement was closed, whoever pays: its next period would overlap the last one, or leave a gap", policystore.ErrInvalid, tenant)
+		return fmt.Errorf("%w: tenant %s: zone and period of its billing cannot change once a statement was closed, even if another tenant pays. Its next period would overlap the last one, or leave a gap", policystore.ErrInvalid, tenant)
 	}
 	return nil
 }

@@ -20,10 +20,10 @@ import (
 
 var _ policystore.Store = (*Store)(nil)
 
-// Engine is what is behind the database.
+// Engine is the kind of the database.
 type Engine uint8
 
-// The engines there is a schema for.
+// The engines with a schema.
 const (
 	SQLite Engine = iota + 1
 	Postgres
@@ -40,12 +40,11 @@ type Store struct {
 	documents map[versionID]*policy.Document // those last read: the one in force and the shadow
 }
 
-// versionID is a version in memory. A database that is restored may give a number that it forgot to another
-// version, which was made at another time.
+// versionID is a version in memory. A restored database may give a number that it forgot to another version, made at
+// another time.
 type versionID struct{ number, createdMS int64 }
 
-// New returns a store on db, which stays the caller's to close. now is the clock
-// of what is written; nil for time.Now.
+// New returns a store on db, which stays the caller's to close. now is the clock for what is written; nil for time.Now.
 func New(db *sql.DB, engine Engine, now func() time.Time) *Store {
 	if now == nil {
 		now = time.Now
@@ -61,7 +60,7 @@ func (s *Store) Heads(ctx context.Context) (policystore.Heads, error) {
 	return h, unavailable("read heads", err)
 }
 
-// querier is what reads need of a database or a transaction.
+// querier is the part of a database or a transaction that reads need.
 type querier interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
@@ -77,21 +76,21 @@ type tx struct {
 	wrote  bool              // something that is in no audit log
 }
 
-// errDryRun ends a transaction whose result is wanted and whose effect is not.
+// errDryRun rolls back a transaction whose result is wanted and whose effect is not.
 var errDryRun = errors.New("sqlstore: dry run")
 
-// begin begins a transaction in which waiting for the change before is followed by seeing it.
+// begin begins a transaction that, after waiting for the change before it, sees that change.
 func (s *Store) begin(ctx context.Context) (*sql.Tx, error) {
 	var options sql.TxOptions
 	if s.engine == Postgres {
-		// Whatever the database's default: at a higher level, waiting for the change
-		// before would end in a serialization failure instead.
+		// This overrides the database's default. At a higher level, waiting for the change before would end in a
+		// serialization failure.
 		options.Isolation = sql.LevelReadCommitted
 	}
 	return s.db.BeginTx(ctx, &options)
 }
 
-// exec executes a statement in a transaction of its own, for what is no change of the policy.
+// exec executes a statement in a transaction of its own. It is for writes that are no change of the policy.
 func (s *Store) exec(ctx context.Context, query string, args ...any) (sql.Result, error) {
 	tx, err := s.begin(ctx)
 	if err != nil {
@@ -139,7 +138,7 @@ func (s *Store) change(ctx context.Context, do func(t *tx) error) error {
 	return unavailable("commit", t.Commit())
 }
 
-// audit notes a change; before and after are written as JSON, nil as empty.
+// audit notes a change for the log. before and after are written as JSON, nil as empty.
 func (t *tx) audit(actor, action, object string, before, after any) error {
 	if actor == "" || len(actor) > policystore.MaxActor {
 		return fmt.Errorf("%w: a change is made by someone, whose name has 1 to %d bytes", policystore.ErrInvalid, policystore.MaxActor)
@@ -160,7 +159,7 @@ func (t *tx) audit(actor, action, object string, before, after any) error {
 	return nil
 }
 
-// writeAudit writes what was noted, each row chained to the one before it.
+// writeAudit writes the noted changes, each row chained to the one before it.
 func (t *tx) writeAudit(ctx context.Context) error {
 	if len(t.log) == 0 {
 		return nil
@@ -185,8 +184,8 @@ const (
 	selectIDs  = 256
 )
 
-// among holds for a column that is one of a parameter's texts, which texts makes: many of
-// them are one parameter.
+// among is a condition: a column has one of the texts of a parameter, which texts makes. So many texts take one
+// parameter.
 func (s *Store) among(column, param string) string {
 	if s.engine == Postgres {
 		return column + " = ANY(CAST(" + param + " AS text[]))"
@@ -270,8 +269,8 @@ func (s *Store) document(ctx context.Context, q querier, id versionID) (*policy.
 		return nil, err
 	}
 	if doc, err = policy.Parse(v.File, []byte(v.Text)); err != nil {
-		// Its text, not the error: this is not the caller's document, and its faults must
-		// not be answered as such. This program refuses what one before it accepted.
+		// The message holds the error's text, not the error: this is not the caller's document, and its faults must not
+		// be answered as such. An earlier program accepted what this one refuses.
 		return nil, unreadError(fmt.Sprintf("stored version %d does not hold any more: %s", id.number, err.Error()))
 	}
 	s.mu.Lock()
@@ -283,7 +282,7 @@ func (s *Store) document(ctx context.Context, q querier, id versionID) (*policy.
 	return doc, nil
 }
 
-// unreadError says of a version that is there why this program cannot read it.
+// unreadError says why this program cannot read a stored version.
 type unreadError string
 
 func (e unreadError) Error() string { return string(e) }
@@ -306,7 +305,7 @@ func readSwitches(ctx context.Context, q querier) (limit.Switches, error) {
 	return sw, nil
 }
 
-// maxRevision is what a double holds exactly: far beyond any time in milliseconds.
+// maxRevision is the largest integer that a double holds exactly: far beyond any time in milliseconds.
 const maxRevision = 1<<53 - 1
 
 // SetSwitches implements policystore.Store. Denied tenants are stored in order, each once;
@@ -418,7 +417,7 @@ func collect[T any](rows *sql.Rows, err error, what string, scan func(*T, *sql.R
 	return all, unavailable(what, rows.Err())
 }
 
-// page bounds how much is asked for.
+// page bounds the size of a page.
 func page(n int) int { return max(1, min(n, policystore.MaxPage)) }
 
 // unavailable names what failed; nil stays nil.

@@ -16,9 +16,8 @@ import (
 	"github.com/f4ee788f/quota/internal/policy/terms"
 )
 
-// subscribe notes the plans that tenants have from now on. A tenant's subscriptions
-// follow one another: where the clock was put back, the next one begins just after the
-// one before.
+// subscribe notes the plans that tenants have from now on. A tenant's subscriptions follow one another. If the clock
+// was put back, the next one begins just after the one before.
 func (t *tx) subscribe(ctx context.Context, plans map[string]string) error {
 	return t.subscribeFrom(ctx, plans, t.s.now())
 }
@@ -87,7 +86,7 @@ func (s *Store) Subscriber(ctx context.Context, tenant string) (terms.Subscriber
 	return found.Subscriber, found.Err
 }
 
-// subscribers are those that there are, by id.
+// subscribers are the stored ones of the ids, by id.
 func (s *Store) subscribers(ctx context.Context, ids []string) (map[string]*terms.Standing, error) {
 	type kept struct {
 		id, parent, billing, plan, cap, capped string
@@ -125,7 +124,7 @@ func (s *Store) subscribers(ctx context.Context, ids []string) (map[string]*term
 	return found, nil
 }
 
-// standingIDs is how many tenants a statement of Standings is of.
+// standingIDs is how many tenants a statement of Standings reads.
 const standingIDs = 2_000
 
 // Standings implements policystore.Store.

@@ -46,7 +46,7 @@ func limitNames(plan *limit.Plan) string {
 	return strings.Join(names, ", ")
 }
 
-// changeOverrides stores what change makes of a tenant's overrides, of which it is about that limit's.
+// changeOverrides stores a tenant's overrides as change makes them. Only the named limit's override may differ.
 func (s *Store) changeOverrides(ctx context.Context, actor, action, id, name string, change func(all []policy.LimitSpec, plan *limit.Plan) ([]policy.LimitSpec, error)) (policy.LimitChange, error) {
 	var out policy.LimitChange
 	err := s.change(ctx, func(t *tx) error {
@@ -107,8 +107,8 @@ func (s *Store) changeOverrides(ctx context.Context, actor, action, id, name str
 	return out, nil
 }
 
-// takesBack says that the document in force names the tenant and says something else of the limit: applied again, it is
-// what holds.
+// takesBack warns if the document in force names the tenant with another value for the limit. Applied again, the
+// document would win.
 func takesBack(doc *policy.Document, version int64, id, name string, overrides []policy.LimitSpec) []string {
 	for _, spec := range doc.TenantSpecs() {
 		if spec.ID == id && overrideText(spec.Overrides, name) != overrideText(overrides, name) {

@@ -33,7 +33,7 @@ func (r *row) values() []any {
 	return []any{r.ID, r.Plan, r.Parent, r.Overrides, r.Suspended, r.Change, r.Billing, r.Cap, r.Capped, r.Closed}
 }
 
-// json is what the audit log keeps of a tenant; nil where there was none.
+// json is the audit log's form of a tenant; nil if there was none.
 func (r *row) json(there bool) any {
 	if !there {
 		return nil
@@ -63,8 +63,8 @@ func (r *row) json(there bool) any {
 	return m
 }
 
-// compile returns the tenant as doc makes it at a time. Without overrides it needs no plan of doc's.
-// Those that are not in effect then must fit all the same.
+// compile returns the tenant as doc makes it at a time. Without overrides it needs no plan of doc's. Overrides that are
+// not in effect then must fit all the same.
 func (r *row) compile(doc *policy.Document, at time.Time) (limit.Tenant, error) {
 	t := limit.Tenant{ID: r.ID, Exists: true, Plan: r.Plan, Parent: r.Parent, Revision: r.Change, Suspended: r.Suspended != 0 || r.Closed != 0, Closed: r.Closed != 0}
 	capped, err := terms.ParseCapped(r.Capped)
@@ -89,7 +89,7 @@ func (r *row) compile(doc *policy.Document, at time.Time) (limit.Tenant, error) 
 	return t, err
 }
 
-// spec is the tenant as it was written, but for its billing and its spending cap.
+// spec is the tenant as it was written, except for its billing and its spending cap.
 func (r *row) spec() (policy.TenantSpec, error) {
 	spec := policy.TenantSpec{ID: r.ID, Plan: r.Plan, Parent: r.Parent}
 	if r.Overrides == "" {
@@ -111,8 +111,8 @@ func overridesText(specs []policy.LimitSpec) (string, error) {
 
 const tenantColumns = "id, plan, parent, overrides, suspended, change, billing, spending_cap, capped, closed_ms"
 
-// seen is a tenant as one statement saw it, with the policy version then in force:
-// no transaction is needed to compile the one against the other.
+// seen is a tenant as one statement saw it, with the policy version then in force. So compiling the one against the
+// other needs no transaction.
 type seen struct {
 	row
 	version versionID
@@ -126,7 +126,7 @@ func scanTenant(r *seen, rows *sql.Rows) error {
 	return rows.Scan(&r.ID, &r.Plan, &r.Parent, &r.Overrides, &r.Suspended, &r.Change, &r.Billing, &r.Cap, &r.Capped, &r.Closed, &r.version.number, &r.version.createdMS)
 }
 
-// readTenants returns those of ids that there are.
+// readTenants returns the stored ones of the ids.
 func readTenants(ctx context.Context, q querier, ids []string) (map[string]seen, error) {
 	found := make(map[string]seen, len(ids))
 	for chunk := range slices.Chunk(ids, selectIDs) {
@@ -154,8 +154,8 @@ func readTenants(ctx context.Context, q querier, ids []string) (map[string]seen,
 	return found, nil
 }
 
-// compile returns the tenant as the version in force then made it. One that cannot be made
-// out goes into faulty, and is returned without what it holds of its own.
+// compile returns the tenant as the version in force at the read made it. A tenant that cannot be made out goes into
+// faulty, and is returned without its own limits.
 func (s *Store) compile(ctx context.Context, r *seen, faulty *policystore.FaultyTenants) (limit.Tenant, error) {
 	var doc *policy.Document
 	var unread unreadError
@@ -179,7 +179,7 @@ func (s *Store) compile(ctx context.Context, r *seen, faulty *policystore.Faulty
 	return t, nil
 }
 
-// orNil is no error where no tenant is faulty.
+// orNil returns nil if no tenant is faulty.
 func orNil(faulty policystore.FaultyTenants) error {
 	if faulty == nil {
 		return nil
@@ -232,7 +232,7 @@ func (s *Store) TenantPage(ctx context.Context, after string, n int) ([]limit.Te
 
 // TenantChanges implements policystore.Store.
 func (s *Store) TenantChanges(ctx context.Context, after int64, n int) ([]limit.Tenant, int64, error) {
-	// Read before the tenants: what commits in between is told again, and nothing is missed.
+	// Heads are read before the tenants: changes committed in between are told again, and none is missed.
 	h, err := s.Heads(ctx)
 	if err != nil {
 		return nil, 0, err

@@ -7,17 +7,17 @@ import (
 	"github.com/f4ee788f/quota/internal/core/fault"
 )
 
-// MostFaults is how many faults are reported at most; a document with more is not read by anyone to the end.
+// MostFaults is how many faults are reported at most; nobody reads more to the end.
 const MostFaults = 100
 
-// Collector collects what is wrong while a document is read.
+// Collector collects faults while a document is read.
 type Collector struct {
 	File     string
 	List     fault.Faults
 	Warnings fault.Faults // of what is allowed and cannot be meant; at most mostFaults
 }
 
-// Warn notes what is allowed and cannot be meant.
+// Warn notes text that is allowed but cannot be meant.
 func (f *Collector) Warn(line int, format string, args ...any) {
 	if len(f.Warnings) < MostFaults {
 		f.Warnings = append(f.Warnings, fault.Fault{File: f.File, Line: line, Message: fmt.Sprintf(format, args...)})

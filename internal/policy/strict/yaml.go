@@ -22,8 +22,8 @@ const MaxDocument = 1 << 20
 // maxDepth is how deep values may nest; a policy needs seven levels.
 const maxDepth = 32
 
-// Root reads data as one YAML document and returns its top value, or nil when the
-// document is empty or so broken that nothing more can be said of it.
+// Root reads data as one YAML document and returns its top value. It returns nil when the document is empty, or too
+// broken to be read further.
 func Root(f *Collector, data []byte) *yaml.Node {
 	if len(data) > MaxDocument {
 		f.Add(1, "the document has %d bytes; at most %d are allowed", len(data), MaxDocument)
@@ -68,8 +68,7 @@ func (f *Collector) yaml(err error) {
 	f.Add(line, "this is not YAML: %s", text)
 }
 
-// plain refuses what makes YAML say one thing and mean another: aliases (which may
-// also multiply), merges, tags.
+// plain refuses YAML that says one thing and means another: aliases (which may also multiply), merges, tags.
 func plain(f *Collector, n *yaml.Node, depth int) bool {
 	if depth > maxDepth {
 		f.Add(n.Line, "values nest too deeply; at most %d levels", maxDepth)
@@ -102,8 +101,8 @@ type Field struct {
 	Node *yaml.Node
 }
 
-// Mapping returns the fields of n in order. Duplicate keys are faults, and so is
-// anything else than a mapping; what names it for the message.
+// Mapping returns the fields of n in order. Duplicate keys are faults, and so is anything but a mapping. what names it
+// in the message.
 func Mapping(f *Collector, n *yaml.Node, what string) []Field {
 	if n.Kind != yaml.MappingNode {
 		if !IsNull(n) {
@@ -193,7 +192,7 @@ func IsNull(n *yaml.Node) bool {
 	return n.Kind == yaml.ScalarNode && n.Tag == "!!null"
 }
 
-// Kind says in words what a node is.
+// Kind names a node's kind in words.
 func Kind(n *yaml.Node) string {
 	switch {
 	case IsNull(n):
@@ -217,7 +216,7 @@ func Word(f *Collector, fd Field, what string, to *string) {
 	*to = v
 }
 
-// Number reads a whole number within bounds; nil when it is none.
+// Number reads a whole number within bounds; nil for anything else.
 func Number(f *Collector, fd Field, what, of string, least, most int64) *int64 {
 	var v string
 	if Word(f, fd, what, &v); v == "" {

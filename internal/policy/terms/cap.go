@@ -10,7 +10,7 @@ import (
 	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
-// What a spending cap does when it is reached.
+// The effects of reaching a spending cap.
 const (
 	CapStop     = "stop"
 	CapThrottle = "throttle"
@@ -18,7 +18,7 @@ const (
 	CapNone     = "none" // a tenant has none, whatever its plan has
 )
 
-// CapName is what the event of a spending cap and the limit that throttles are called.
+// CapName is the name of a spending cap's event, and of the limit that throttles.
 const CapName = "spending_cap"
 
 // Cap is the most that a tenant may spend in a period, and what happens then. It is
@@ -75,8 +75,8 @@ func (c Cap) String() string {
 	return fmt.Sprintf("%s, then %s", c.Money(), c.At)
 }
 
-// Capped is that a tenant reached its cap: what holds until the period ends, or the cap is
-// not reached any more. It is comparable; the zero value holds nothing.
+// Capped says that a tenant reached its cap. It holds until the period ends, or the cap is no longer reached. It is
+// comparable; the zero value holds nothing.
 type Capped struct {
 	At     string `json:"at"` // CapStop or CapThrottle
 	Rate   string `json:"rate,omitempty"`
@@ -104,8 +104,8 @@ func ParseCapped(text string) (c Capped, err error) {
 	return c, err
 }
 
-// Hold puts what was reached in force: the tenant is stopped, or has one more limit. A
-// tenant that has as many limits as it may is stopped, for it cannot have one more.
+// Hold applies a reached cap to a tenant: it is stopped, or has one more limit. A tenant that has as many limits as it
+// may is stopped, because it cannot have one more.
 func (c Capped) Hold(t *limit.Tenant) {
 	if c == (Capped{}) {
 		return
@@ -120,7 +120,7 @@ func (c Capped) Hold(t *limit.Tenant) {
 	})
 }
 
-// DiffCapOf says how a spending cap changes of what has it; nil where it does not.
+// DiffCapOf says how the spending cap of a plan or tenant changes; nil if it does not.
 func DiffCapOf(what string, before, after Cap) []string {
 	if before == after {
 		return nil
@@ -138,7 +138,7 @@ func DiffCapOf(what string, before, after Cap) []string {
 	return []string{fmt.Sprintf("%s: spending cap %s → %s", what, say(before), say(after))}
 }
 
-// DiffCap says how a tenant's spending cap changes; nil where it does not.
+// DiffCap says how a tenant's spending cap changes; nil if it does not.
 func DiffCap(tenant string, before, after Cap) []string {
 	return DiffCapOf("tenant "+tenant, before, after)
 }

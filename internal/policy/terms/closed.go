@@ -17,11 +17,11 @@ type Closed struct {
 	Complete time.Time // through when usage was complete
 	Forced   string    // why it was closed although usage was not complete, or some in quarantine; empty where neither was
 	Actor    string
-	// Billing is the text of the tenant's billing that its period was worked out by. Where
-	// the tenant has another when it is closed, it is refused; it is not kept.
+	// Billing is the text of the tenant's billing that its period was worked out by. If the tenant has another when it
+	// is closed, closing is refused. It is not kept.
 	Billing string
-	// Plans is how many subscriptions and changes of who pays, its own and of those that it ever paid for, begin before
-	// the period's end. Where one more has come when it is closed, it is refused; it is not kept.
+	// Plans counts the subscriptions and changes of payers that begin before the period's end, of the tenant and of all
+	// that it ever paid for. If there is one more when it is closed, closing is refused. It is not kept.
 	Plans int64
 	At    time.Time
 }

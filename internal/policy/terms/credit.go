@@ -15,7 +15,7 @@ const (
 	maxNote     = limit.MaxValueLen // bytes
 	MaxCredits  = 1_000             // given to a tenant, with those that are used up
 	MaxPriority = 1_000_000
-	// PriorityCarried is of credits that statements make: they are used before all others.
+	// PriorityCarried is the priority of credits that statements make: they are used before all others.
 	PriorityCarried = -MaxPriority - 1
 )
 
@@ -37,7 +37,7 @@ type Credit struct {
 	Carried  int64  // the number of the statement that made it, below zero; 0 for one that was given
 }
 
-// Check reports what is wrong with a credit that is to be given; errors wrap fault.ErrInvalid.
+// Check reports the faults of a credit that is to be given; errors wrap fault.ErrInvalid.
 func (c *Credit) Check(now time.Time) error {
 	bad := func(format string, args ...any) error {
 		return fmt.Errorf("%w: "+format, append([]any{fault.ErrInvalid}, args...)...)

@@ -10,13 +10,13 @@ import (
 	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
-// Bounds of the tenants that one pays for: they are all on its statement.
+// Bounds of the tenants that one tenant pays for: all are on its statement.
 const (
 	MaxMembers     = 1_000  // at a time
 	MaxEverMembers = 10_000 // with those that left: their late usage is on its statements
 )
 
-// PayerChange says who pays for a tenant from a time on, in the place of what the changes before it say of that time.
+// PayerChange says who pays for a tenant from a time on. It replaces earlier changes for that time.
 type PayerChange struct {
 	Tenant string
 	Number int64  // of the tenant's changes, from 1 without gaps
@@ -24,12 +24,12 @@ type PayerChange struct {
 	Payer  string // its parent then; empty for the tenant itself
 }
 
-// Payers is who pays for tenants, and when: their changes by number. A tenant pays for itself where no change says
-// otherwise, so every slot has one payer. Where a parent's own parent pays, the payer is the first one above whose own
-// does not.
+// Payers says who pays for tenants, and when, by their changes in the order of numbers. A tenant pays for itself unless
+// a change says otherwise, so every slot has one payer. If a parent's own parent pays, the payer is the first tenant
+// above that pays for itself.
 type Payers map[string][]PayerChange
 
-// Paid is who pays for a tenant in a part of time.
+// Paid says who pays for a tenant in a range of time.
 type Paid struct {
 	billing.Range
 	Payer string
@@ -38,7 +38,7 @@ type Paid struct {
 // forever is after all slots.
 const forever = int64(1) << 61
 
-// direct divides all time by whose turn it is to pay: the tenant's own, or its parent's.
+// direct divides all time by the direct payer: the tenant itself, or its parent.
 func (p Payers) direct(tenant string) []Paid {
 	all := []Paid{{billing.Range{From: 0, To: forever}, tenant}}
 	for _, c := range p[tenant] {
@@ -57,7 +57,7 @@ func (p Payers) direct(tenant string) []Paid {
 	return all
 }
 
-// Of divides all time by who pays for a tenant.
+// Of divides all time by a tenant's payer.
 func (p Payers) Of(tenant string) []Paid {
 	var all []Paid
 	p.walk(tenant, billing.Range{From: 0, To: forever}, 1, func(part Paid) {
@@ -70,8 +70,8 @@ func (p Payers) Of(tenant string) []Paid {
 	return all
 }
 
-// walk tells who pays for a tenant within a range. It goes up limit.MaxTenantLevels at most: who it comes to then pays,
-// so that there is always one.
+// walk tells who pays for a tenant within a range. It goes up limit.MaxTenantLevels at most. The tenant that it reaches
+// there pays, so that there always is a payer.
 func (p Payers) walk(tenant string, within billing.Range, level int, tell func(Paid)) (ends bool) {
 	ends = true
 	for _, part := range p.direct(tenant) {
@@ -90,7 +90,7 @@ func (p Payers) walk(tenant string, within billing.Range, level int, tell func(P
 	return ends
 }
 
-// Check reports a tenant above which nobody pays at some time, for all have it paid by another.
+// Check reports a tenant without a payer at some time, because all tenants above it let another pay.
 func (p Payers) Check(tenant string) error {
 	if !p.walk(tenant, billing.Range{From: 0, To: forever}, 1, func(Paid) {}) {
 		return fmt.Errorf("%w: tenant %s: who pays for it would be in a circle, or more than %d tenants above, at some time: "+
@@ -99,7 +99,7 @@ func (p Payers) Check(tenant string) error {
 	return nil
 }
 
-// At is who pays for a tenant at a time, Unix seconds, and since when: 0 for the beginning.
+// At returns who pays for a tenant at a time, Unix seconds, and since when: 0 for the beginning.
 func (p Payers) At(tenant string, at int64) (payer string, since int64) {
 	for _, part := range p.Of(tenant) {
 		if at < part.To {
@@ -109,8 +109,8 @@ func (p Payers) At(tenant string, at int64) (payer string, since int64) {
 	return tenant, 0 // not reached: Of covers all time
 }
 
-// Elsewhere are the times at which another than payer pays for a tenant; paid is the first at which payer does, false
-// where it never does.
+// Elsewhere are the times at which another tenant than payer pays for a tenant. first is when payer first does; paid is
+// false if it never does.
 func (p Payers) Elsewhere(payer, tenant string) (elsewhere []billing.Range, first int64, paid bool) {
 	for _, part := range p.Of(tenant) {
 		switch {
@@ -127,8 +127,8 @@ func (p Payers) Elsewhere(payer, tenant string) (elsewhere []billing.Range, firs
 	return elsewhere, first, paid
 }
 
-// Change returns the changes that have a tenant paid for by payer from a time on, and until then as it is now, whatever
-// was to come; none where it will be so already. Times are Unix seconds.
+// Change returns the changes after which payer pays for a tenant from a time on. Until then the present payer pays,
+// whatever change was to come. It returns none if payer will pay already. Times are Unix seconds.
 func (p Payers) Change(tenant, payer string, now, from int64) []PayerChange {
 	next := Payers{tenant: slices.Clone(p[tenant])}
 	want := func(payer string, from, to int64) {
@@ -152,14 +152,14 @@ func (p Payers) Change(tenant, payer string, now, from int64) []PayerChange {
 	return next[tenant][len(p[tenant]):]
 }
 
-// Household is a tenant and those that it pays for, or paid for once.
+// Household is a tenant and the tenants that it pays for, or paid for once.
 type Household struct {
 	Payers  Payers       // of all of them
 	Members []Subscriber // by id; without the tenant itself
 }
 
-// Begins is the first slot, Unix seconds, that a tenant pays for: its own, or one of those that it pays for; false
-// where there is none.
+// Begins is the first slot, Unix seconds, that a tenant pays for, of its own or of a member. pays is false where there
+// is none.
 func (h *Household) Begins(s *Subscriber) (at int64, pays bool) {
 	for _, of := range slices.Concat([]Subscriber{*s}, h.Members) {
 		if _, first, paid := h.Payers.Elsewhere(s.ID, of.ID); paid && len(of.Subscriptions) > 0 {
@@ -171,8 +171,7 @@ func (h *Household) Begins(s *Subscriber) (at int64, pays bool) {
 	return at, pays
 }
 
-// Pays reports whether a tenant pays for any slot from a time on, Unix seconds: its own, or one of those that it pays
-// for.
+// Pays reports whether a tenant pays for any slot from a time on, Unix seconds, of its own or of a member.
 func (h *Household) Pays(s *Subscriber, from int64) bool {
 	for _, of := range slices.Concat([]Subscriber{*s}, h.Members) {
 		to := forever
@@ -188,13 +187,13 @@ func (h *Household) Pays(s *Subscriber, from int64) bool {
 	return false
 }
 
-// NextSlot is when what changes now takes effect, Unix seconds: usage of a slot that has begun stays where it is.
+// NextSlot is when a change made now takes effect, Unix seconds. Usage of a slot that has begun stays where it is.
 func NextSlot(now time.Time) int64 {
 	at := now.Add(time.Second - 1).Unix()
 	return at + (billing.Grid-at%billing.Grid)%billing.Grid
 }
 
-// Since says from when on somebody pays, in words.
+// Since says in words from when on a payer pays.
 func Since(from int64) string {
 	if from == 0 {
 		return "since it began"

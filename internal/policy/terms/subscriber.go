@@ -14,14 +14,14 @@ import (
 type Billing struct {
 	Zone        string `json:"zone,omitempty"`        // IANA time zone; empty for UTC
 	Anniversary bool   `json:"anniversary,omitempty"` // months that begin on the day that the tenant began
-	// ParentPays puts what the tenant comes to on its parent's statement, or on that of whoever pays for the parent.
+	// ParentPays puts the tenant's charges on its parent's statement, or on that of the parent's payer.
 	ParentPays bool `json:"parent_pays,omitempty"`
-	// From is since when that is so, and its parent is this one, Unix milliseconds; 0, or a time that was past when
-	// it was applied first, for since then.
+	// From is since when ParentPays holds with the present parent, in Unix milliseconds. 0, or a time that was past
+	// when it was first applied, means since it was applied.
 	From int64 `json:"from,omitempty"`
 }
 
-// SamePeriods reports whether two have the same periods, whoever pays.
+// SamePeriods reports whether two have the same periods. It ignores who pays.
 func (b Billing) SamePeriods(c Billing) bool {
 	return b.Zone == c.Zone && b.Anniversary == c.Anniversary
 }
@@ -65,7 +65,7 @@ func (b Billing) String() string {
 	return which
 }
 
-// Subscriber is what a statement needs to know of a tenant.
+// Subscriber is the part of a tenant that a statement needs.
 type Subscriber struct {
 	ID            string
 	Parent        string
@@ -83,7 +83,7 @@ func (s *Subscriber) Ended() int64 {
 	return 0
 }
 
-// Standing is what a tenant's spending is worked out of.
+// Standing is the input of a tenant's spending.
 type Standing struct {
 	Subscriber          // without subscriptions where there is no such tenant
 	Closed     []Closed // its newest statements, at most MaxStanding, newest first, without their documents

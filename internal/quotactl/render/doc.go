@@ -1,6 +1,6 @@
-// Package render is how quotactl answers: a table for people, the same as CSV or JSON for programs; or a sentence, or
-// the same as JSON.
+// Package render is how quotactl answers: with a table, also as CSV or JSON for programs, or with a sentence, also as
+// JSON.
 //
-// What it writes may end up on a terminal, which obeys control characters: a Screen escapes them, and keeps the first
-// error, so that a command whose answer was lost fails. A file goes through byte by byte. Read printer.go first.
+// A terminal obeys control characters, so a Screen escapes them. It keeps the first error, so that a command whose
+// answer was lost fails. A file goes through byte by byte. Read printer.go first.
 package render

@@ -11,8 +11,8 @@ import (
 // Format is how a command answers: as a table or a sentence for people, or for programs.
 type Format string
 
-// Flag gives a command --output: one of some formats, the first if it is not given. usage says which, where more is to
-// be said of them.
+// Flag gives a command --output: one of some formats, by default the first. usage lists them, if there is more to say
+// of them.
 func (f *Format) Flag(cmd *cobra.Command, usage string, formats ...string) {
 	if usage == "" {
 		usage = either(formats)
@@ -25,7 +25,7 @@ func (f *Format) Flag(cmd *cobra.Command, usage string, formats ...string) {
 // Table gives a command that lists --output table, json or csv.
 func (f *Format) Table(cmd *cobra.Command) { f.Flag(cmd, "", "table", "json", "csv") }
 
-// Text gives a command that does something --output text or json.
+// Text gives a command that changes something --output text or json.
 func (f *Format) Text(cmd *cobra.Command) { f.Flag(cmd, "", "text", "json") }
 
 // choice makes a flag of a format.
@@ -54,7 +54,7 @@ func (c *choice) Set(s string) error {
 // Type names the value in help.
 func (c *choice) Type() string { return "FORMAT" }
 
-// either lists names as a sentence has them.
+// either lists names as in a sentence.
 func either(names []string) string {
 	last := len(names) - 1
 	return strings.Join(names[:last], ", ") + " or " + names[last]

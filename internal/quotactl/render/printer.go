@@ -26,7 +26,7 @@ func (p *Printer) Write(f Format, t *Table, v any) error {
 	return t.print(p.Out)
 }
 
-// Beside is where more is said about a table of that format: under it, or beside a file.
+// Beside is where remarks about a table of that format go: under it, or beside a file.
 func (p *Printer) Beside(f Format) io.Writer {
 	if f == "table" {
 		return p.Out
@@ -34,7 +34,7 @@ func (p *Printer) Beside(f Format) io.Writer {
 	return p.Err
 }
 
-// Tell says what a command did: v where JSON is asked for, and the sentence where not.
+// Tell prints a command's outcome: v if JSON is asked for, else the sentence.
 func (p *Printer) Tell(v any, format string, args ...any) error {
 	if p.Output == "json" {
 		return p.JSON(v)
@@ -43,7 +43,7 @@ func (p *Printer) Tell(v any, format string, args ...any) error {
 	return nil
 }
 
-// JSON prints a message or any other value. protojson varies its blanks on purpose, so that they are set here.
+// JSON prints a message or any other value. protojson varies its blanks on purpose, so they are set here.
 func (p *Printer) JSON(v any) error {
 	if m, ok := v.(proto.Message); ok {
 		var err error
@@ -65,7 +65,7 @@ func Stamp(ms int64) string {
 	return time.UnixMilli(ms).UTC().Format(time.RFC3339)
 }
 
-// Dash stands for what is empty, so that columns keep apart.
+// Dash stands for empty text, so that columns stay apart.
 func Dash(s string) string {
 	if s == "" {
 		return "-"

@@ -9,9 +9,9 @@ import (
 	"github.com/f4ee788f/quota/internal/display"
 )
 
-// Screen is one of quotactl's streams. What it writes may end up on a terminal, which obeys
-// control characters and turns text around where a bidi override stands: it escapes both.
-// It keeps the first error, so that a command whose answer was lost fails.
+// Screen is one of quotactl's streams. Its output may end up on a terminal, which obeys control characters and turns
+// text around at a bidi override. It escapes both. It keeps the first error, so that a command whose answer was lost
+// fails.
 type Screen struct {
 	to      io.Writer
 	exact   bool   // bytes go through as they are: a file's
@@ -57,7 +57,7 @@ func (s *Screen) Close() error {
 	return s.err
 }
 
-// line makes the values of a sentence fit on one line: a name with a line feed does not begin another.
+// line puts the values of a sentence on one line: a name with a line feed does not begin another.
 func line(args []any) []any {
 	for i, a := range args {
 		switch v := a.(type) {
@@ -70,14 +70,14 @@ func line(args []any) []any {
 	return args
 }
 
-// Say writes to Out. An error of it is found by exit.
+// Say writes to Out. exit finds its error.
 func (p *Printer) Say(format string, args ...any) { fmt.Fprintf(p.Out, format, line(args)...) }
 
 // Note writes beside the answer, to Err.
 func (p *Printer) Note(format string, args ...any) { fmt.Fprintf(p.Err, format, line(args)...) }
 
-// File is Out for what has a form of its own: a CSV file, a document with a digest. It goes
-// through byte by byte, unless it would be shown on a terminal.
+// File is Out for output with a form of its own: a CSV file, a document with a digest. It goes through byte by byte,
+// unless it would be shown on a terminal.
 func (p *Printer) File() io.Writer {
 	s, ok := p.Out.(*Screen)
 	if !ok || terminal(s.to) {
@@ -106,7 +106,7 @@ func terminal(w io.Writer) bool {
 	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
 
-// Failed returns why Out cannot be written, if so.
+// Failed returns why Out cannot be written, or nil.
 func (p *Printer) Failed() error {
 	if s, ok := p.Out.(*Screen); ok {
 		return s.err

@@ -17,7 +17,7 @@ type Table struct {
 	Rows    [][]string
 }
 
-// Add takes a row; a cell that is empty stays so in CSV, where a dash would be a value.
+// Add adds a row. An empty cell stays empty in CSV, where a dash would be a value.
 func (t *Table) Add(cells ...string) { t.Rows = append(t.Rows, cells) }
 
 // print writes the table, with a dash for an empty cell.
@@ -32,7 +32,7 @@ func (t *Table) print(w io.Writer) error {
 	return display.Table(w, all, t.Numbers)
 }
 
-// csv writes the table with the header's words in lower case, and text as sheet.Text has it.
+// csv writes the table with the header's words in lower case, and cells as sheet.Text writes them.
 func (t *Table) csv(w io.Writer) error {
 	out := csv.NewWriter(w)
 	header := make([]string, len(t.Header))

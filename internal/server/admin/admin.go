@@ -49,8 +49,8 @@ type Config struct {
 	// PeriodAt is the billing period of a tenant that a time is in.
 	PeriodAt func(ctx context.Context, tenant string, at time.Time) (billing.Period, error)
 	Now      func() time.Time
-	// PolicyFile returns the policy file that rules on this server and says something else than the document; nil:
-	// there is none.
+	// PolicyFile returns the path of the policy file that rules on this server, if it differs from the document. Nil
+	// where there is no file.
 	PolicyFile             func(*policy.Document) string
 	LeaseStore, LedgerName string // engines, for GetVersion
 }
@@ -76,8 +76,8 @@ func New(c Config) *Service {
 	}
 }
 
-// changed brings this server up to date with a change that it has just made, so
-// that its caller finds it in force. The next look finds what this one misses.
+// changed brings this server up to date with a change that it has just made, so that its caller finds it in force. What
+// this look misses the next one finds.
 func (s *Service) changed(ctx context.Context) {
 	_ = s.view.Look(ctx) // logged there; the change itself is stored
 }
@@ -152,13 +152,13 @@ func (s *Service) PromoteShadow(ctx context.Context, req *quotav1.PromoteShadowR
 	return &quotav1.PromoteShadowResponse{Change: out}, err
 }
 
-// ruled is the answer for a stored document that was made the version in force.
+// ruled is the answer for a stored document that became the version in force.
 func (s *Service) ruled(ctx context.Context, a policystore.Applied) (*quotav1.PolicyChange, error) {
 	resp, err := s.applied(ctx, a, nil, false)
 	if err != nil || s.policyFile == nil {
 		return resp, err
 	}
-	// The change is made: what cannot be told of the file is not told.
+	// The change is made. If the version cannot be read, the answer leaves the file out.
 	if v, err := s.store.Version(ctx, a.Version); err == nil {
 		if doc, err := policy.Parse(v.File, []byte(v.Text)); err == nil {
 			resp.PolicyFile = s.policyFile(doc)
@@ -386,7 +386,7 @@ func (s *Service) GetSwitches(context.Context, *quotav1.GetSwitchesRequest) (*qu
 	return &quotav1.GetSwitchesResponse{Switches: s.switchState()}, nil
 }
 
-// SetSwitches replaces the switches, here at once and in the stores as far as they answer.
+// SetSwitches replaces the switches: here at once, and in each store that answers.
 func (s *Service) SetSwitches(ctx context.Context, req *quotav1.SetSwitchesRequest) (*quotav1.SetSwitchesResponse, error) {
 	sw, err := wire.SwitchesFromProto(req.Switches)
 	if err != nil {

@@ -65,7 +65,7 @@ func (s *Service) RevokeKey(ctx context.Context, req *quotav1.RevokeKeyRequest) 
 	return &quotav1.RevokeKeyResponse{Key: keyProto(k)}, nil
 }
 
-// ListKeys pages by id, through those too that are not good any more, without their secrets.
+// ListKeys pages by id, without secrets. It includes keys that are no longer good.
 func (s *Service) ListKeys(ctx context.Context, req *quotav1.ListKeysRequest) (*quotav1.ListKeysResponse, error) {
 	n := rpc.Page(req.PageSize)
 	keys, err := s.store.Keys(ctx, req.PageToken, n, false)

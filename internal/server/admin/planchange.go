@@ -35,7 +35,7 @@ func (s *Service) SetTenantPlan(ctx context.Context, req *quotav1.SetTenantPlanR
 	return &quotav1.SetTenantPlanResponse{Tenant: out}, err
 }
 
-// CancelPlanChange takes a change back that has not come yet.
+// CancelPlanChange takes back a change that has not come yet.
 func (s *Service) CancelPlanChange(ctx context.Context, req *quotav1.CancelPlanChangeRequest) (*quotav1.CancelPlanChangeResponse, error) {
 	t, err := s.store.UnschedulePlan(ctx, authn.PrincipalOf(ctx).Name, req.Id, time.UnixMilli(req.AtMs))
 	out, err := s.tenant(ctx, t, err)

@@ -27,7 +27,7 @@ import (
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
-// maxAlertWatches bounds the streams of events, and a quarter of it those of one address: each asks the store.
+// maxAlertWatches bounds the streams of events. One address may have a quarter of them. Each stream queries the store.
 const maxAlertWatches = 64
 
 // maxFailing is how many tenants' faults are kept, so that each is logged once; beyond, they are logged again.
@@ -66,19 +66,19 @@ type View interface {
 	Wake()
 }
 
-// New returns the service, and what evaluates and delivers, which is to be run.
+// New returns the service, and the runner that evaluates and delivers. The caller runs it.
 func New(c Config) (*Service, *alert.Runner, error) {
 	raised := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "quota_server_alerts_total", Help: "Events that this server made, by kind."}, []string{"kind"})
 	sent := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "quota_server_alert_deliveries_total", Help: "Attempts at webhooks, by result: delivered, failed (it is tried again) or dead."}, []string{"result"})
 	caps := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "quota_server_spending_caps_total", Help: "Spending caps that this server put in force or lifted, by action: stop, throttle or lift."}, []string{"action"})
-	failed := prometheus.NewCounter(prometheus.CounterOpts{Name: "quota_server_alert_errors_total", Help: "Tenants that could not be looked at for alerts, each time."})
+	failed := prometheus.NewCounter(prometheus.CounterOpts{Name: "quota_server_alert_errors_total", Help: "Looks at a tenant for alerts that failed."})
 	looks := prometheus.NewHistogram(prometheus.HistogramOpts{
-		Name: "quota_server_alert_look_seconds", Help: "What a look at the tenants with new usage took the server that leads.",
+		Name: "quota_server_alert_look_seconds", Help: "How long the leader's look at the tenants with new usage took.",
 		Buckets: []float64{.01, .025, .05, .1, .25, .5, 1, 2, 4, 8, 16, 32, 64},
 	})
-	age := &lookGauge{store: c.Store, books: c.Books, desc: prometheus.NewDesc("quota_server_alert_age_seconds", "How long the oldest block that was not looked at for alerts has been there; 0 for none. All servers tell the same.", nil, nil)}
+	age := &lookGauge{store: c.Store, books: c.Books, desc: prometheus.NewDesc("quota_server_alert_age_seconds", "Age of the oldest block that was not looked at for alerts; 0 for none. All servers tell the same.", nil, nil)}
 	waiting := &deliveryGauge{store: c.Store, desc: prometheus.NewDesc("quota_server_alert_deliveries", "Deliveries by state: pending or dead.", []string{"state"}, nil)}
-	outages := &outageGauge{store: c.Store, desc: prometheus.NewDesc("quota_server_webhook_outage_seconds", "For how long deliveries to a webhook that fails have waited; none for one that works.", []string{"webhook"}, nil)}
+	outages := &outageGauge{store: c.Store, desc: prometheus.NewDesc("quota_server_webhook_outage_seconds", "How long deliveries to a failing webhook have waited; a working webhook has no value.", []string{"webhook"}, nil)}
 	for _, m := range []prometheus.Collector{outages, raised, sent, caps, failed, looks, age, waiting} {
 		if err := c.Registerer.Register(m); err != nil {
 			return nil, nil, err
@@ -214,7 +214,7 @@ func (s *Service) GetAlert(ctx context.Context, req *quotav1.GetAlertRequest) (*
 	return &quotav1.GetAlertResponse{Alert: alertToProto(&e)}, nil
 }
 
-// RetryAlert has deliveries begun anew.
+// RetryAlert starts an event's deliveries again.
 func (s *Service) RetryAlert(ctx context.Context, req *quotav1.RetryAlertRequest) (*quotav1.RetryAlertResponse, error) {
 	e, err := s.store.Retry(ctx, authn.PrincipalOf(ctx).Name, req.Number, req.Webhook)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package alerts serves the events of quotas and spending that were passed, and builds what evaluates them and tells
-// webhooks (package alert). An event is kept with the tenants' marks in one transaction: it is told once, whichever
+// Package alerts serves the events of passed quotas and spending. It builds the runner that evaluates them and calls
+// webhooks (package alert). An event is kept with the tenants' marks in one transaction, so it is told once, whichever
 // server leads.
 //
 // Read alerts.go first.

@@ -53,8 +53,8 @@ func (g *outageGauge) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// lookGauge tells how far looks are behind when it is asked: by what is stored, so that it
-// grows as well where no server leads.
+// lookGauge says, when scraped, how far looks are behind. It reads what is stored, so it grows even where no server
+// leads.
 type lookGauge struct {
 	store alert.Store
 	books ledger.Books

@@ -16,8 +16,8 @@ import (
 // access is who may call a method: the only place that says so.
 type access struct {
 	need role
-	// tenants says how a call is about tenants, for keys that are for some only: the field of the request that names
-	// them (in a message or a list, with a dot), byTenant or ofNoTenant. Empty refuses such keys.
+	// tenants says how a call is about tenants, for keys limited to some tenants: byTenant, ofNoTenant, or the request
+	// field that names them. A dot leads into a message or a list. Empty refuses such keys.
 	tenants string
 }
 
@@ -127,8 +127,8 @@ func (a access) about(req proto.Message) (tenants []string, subtree bool) {
 	}
 }
 
-// narrow refuses a call of a key that is for some tenants only, unless it is about these. That it can be about tenants
-// at all, authorize has seen to.
+// narrow refuses a call of a key for some tenants only, unless the call is about these. authorize has checked before
+// that the method can be about tenants.
 func (p *Principal) narrow(ctx context.Context, a access, req proto.Message) error {
 	if !p.Scope.NarrowsTenants() || a.tenants == byTenant || a.tenants == ofNoTenant {
 		return nil

@@ -13,8 +13,8 @@ import (
 // largeAnswer is the size from which an answer is counted until it is sent, in bytes.
 const largeAnswer = 16 << 10
 
-// answers is gRPC's codec, which counts the bytes of large answers from when they are encoded until gRPC has sent them:
-// one whose caller does not read it stays in memory after its call has ended, where nobody else sees it.
+// answers is gRPC's codec. It counts the bytes of large answers from when they are encoded until gRPC has sent them. An
+// answer that its caller does not read stays in memory after its call has ended, where no other bound counts it.
 type answers struct{ unread atomic.Int64 }
 
 var usual = encoding.GetCodecV2(proto.Name)
@@ -44,8 +44,8 @@ func (a *answers) Marshal(v any) (mem.BufferSlice, error) {
 	return mem.BufferSlice{mem.NewBuffer(buf, l)}, nil
 }
 
-// answer is one that is counted. It is the pool of its own buffer, so that it is told when that is free; of a
-// connection that ends gRPC forgets the buffer, which the collector then tells.
+// answer is a counted answer. It is the pool of its own buffer, so gRPC tells it when the buffer is free. When a
+// connection ends, gRPC forgets the buffer; then the garbage collector tells.
 type answer struct {
 	of        *answers
 	size      int64

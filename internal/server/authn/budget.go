@@ -10,16 +10,16 @@ import (
 )
 
 const (
-	// familySize is how many agents' budgets all agents of one key share: else a key for a family of them has as much
-	// as it invents agents.
+	// familySize is how many agents' budgets all agents of one key share. Without it a key would get another budget for
+	// every agent that it invents.
 	familySize = 32
-	// mostSpenders bounds the agents, and the keys, whose budgets are remembered: of more, those that rest are
-	// forgotten first.
+	// mostSpenders bounds the agents, and the keys, whose budgets are remembered. Beyond it, those with a full budget
+	// are forgotten first.
 	mostSpenders = 10_000
 )
 
-// Allowance is what one agent may ask of this server: so much at once, and so much a second. What is more is refused
-// with RESOURCE_EXHAUSTED: its agent sends again, later, and nothing is lost.
+// Allowance is what one agent may ask of this server: Burst at once, and Rate a second. More is refused with
+// RESOURCE_EXHAUSTED. Its agent sends again later, and nothing is lost.
 type Allowance struct {
 	Burst, Rate float64
 	What        string
@@ -45,15 +45,15 @@ type spender struct {
 	at   time.Time
 }
 
-// NewBudgets returns budgets of which nothing is taken yet.
+// NewBudgets returns full budgets.
 func NewBudgets(of Allowance) *Budgets {
 	family := of
 	family.Burst, family.Rate = familySize*of.Burst, familySize*of.Rate
 	return &Budgets{of: of, now: time.Now, agents: purses{of, make(map[string]*spender)}, keys: purses{family, make(map[string]*spender)}}
 }
 
-// Take takes n of an agent's budget and of its key's, or says that one of them has no more; nil budgets are endless.
-// What costs more than all that there may be at once passes where all of it is there: it has to pass some time.
+// Take takes n from an agent's budget and its key's, or says which of them has too little; nil budgets are endless. A
+// request for more than a whole budget passes when the budget is full, because it has to pass some time.
 func (b *Budgets) Take(p Principal, agent string, n int) error {
 	if b == nil {
 		return nil
@@ -80,7 +80,7 @@ func (p *purses) none(who string, lacking float64) error {
 		fault.ErrBusy, who, p.of.Burst, p.of.What, p.of.Rate, time.Duration(lacking/p.of.Rate*float64(time.Second)).Round(time.Millisecond))
 }
 
-// open is what somebody has left now.
+// open returns the purse of a name, filled up to now.
 func (p *purses) open(name string, now time.Time) *spender {
 	s := p.spent[name]
 	if s == nil {
@@ -93,7 +93,7 @@ func (p *purses) open(name string, now time.Time) *spender {
 	return s
 }
 
-// room makes room for one more: those whose budget is whole again go, and if there are none, any.
+// room makes room for one more. Full budgets go first; if there are none, any goes.
 func (p *purses) room(now time.Time) {
 	if len(p.spent) < mostSpenders {
 		return

@@ -23,8 +23,8 @@ import (
 	"github.com/f4ee788f/quota/internal/listen"
 )
 
-// Gate is what every call passes: logged, recovered from panics, and let in or
-// refused by its key. REST calls pass the same gate.
+// Gate is passed by every call, by gRPC and REST. It logs the call, recovers from panics, and lets it in or refuses it
+// by its key.
 type Gate struct {
 	log      *slog.Logger
 	keys     *Keyring
@@ -111,8 +111,8 @@ func (g *Gate) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServer
 	return g.streams.Health(srv, &authorizedStream{ServerStream: stream, gate: g, method: info.FullMethod, ctx: ctx}, info, handler)
 }
 
-// Serve lets a call pass that came another way than by gRPC and is answered as it goes: read says what it asks, once it
-// is let in. What do answers with ends when its key does, as a stream.
+// Serve lets a call pass that did not come by gRPC and is answered as it goes. read returns its request once the caller
+// is let in. The context of do ends with the key, like a stream's.
 func (g *Gate) Serve(ctx context.Context, method string, read func() (proto.Message, error), do func(context.Context) error) (err error) {
 	defer g.finish(ctx, method, time.Now(), &err)
 	if ctx, err = g.enter(ctx, method); err != nil {
@@ -153,7 +153,7 @@ func (g *Gate) tap(ctx context.Context, info *tap.Info) (_ context.Context, err 
 	return ctx, nil
 }
 
-// enter lets a call pass whose key is good, from a connection that is known from then on: see listen.Bounds.
+// enter lets a call with a good key pass. From then on its connection is known: see listen.Bounds.
 func (g *Gate) enter(ctx context.Context, method string) (context.Context, error) {
 	ctx, err := g.keys.authorize(ctx, method)
 	if err != nil || strings.HasPrefix(method, healthPrefix) {

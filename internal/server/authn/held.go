@@ -14,8 +14,8 @@ type held struct {
 	end    context.CancelCauseFunc
 }
 
-// hold has a stream end once its key is no longer good: within a second of its being revoked on any server, or of its
-// own end. release is to be called when the stream is over.
+// hold ends a stream once its key is no longer good: within a second of its end, or of being revoked on any server. The
+// caller calls release when the stream is over.
 func (k *Keyring) hold(ctx context.Context, secret string) (_ context.Context, release func()) {
 	ctx, end := context.WithCancelCause(ctx)
 	h := &held{hash: sha256.Sum256([]byte(secret)), secret: secret != "", end: end}
@@ -45,11 +45,11 @@ func (k *Keyring) Sweep() {
 	}
 }
 
-// usedEvery is how precisely it is known when a key was last used, and how often that is written.
+// usedEvery is how precisely the last use of a key is known, and how often it is written.
 const usedEvery = time.Minute
 
-// FlushUsed writes when keys were used since the last time, all at once, if a minute has passed. What fails is tried
-// again by the next.
+// FlushUsed writes when keys were used, all at once, if a minute has passed since the last time. The next call tries
+// again what fails.
 func (k *Keyring) FlushUsed(ctx context.Context, write func(context.Context, map[string]time.Time) error) error {
 	if time.Since(k.flushed) < usedEvery {
 		return nil

@@ -29,7 +29,7 @@ type credential struct {
 	*usage
 }
 
-// usage is when a key was last used, and what of that is stored, in Unix milliseconds; 0 for not here.
+// usage is when a key was last used and what of that is stored, in Unix milliseconds; 0 for not on this server.
 type usage struct{ used, written atomic.Int64 }
 
 // KeysConfig is whom a keyring lets in besides those with a stored key.
@@ -37,7 +37,7 @@ type KeysConfig struct {
 	InsecureOpen bool   // no key is ever asked for
 	MayOpen      bool   // none is asked for as long as no key was ever made
 	Bootstrap    string // an admin's key besides those stored; empty for none
-	// CertificateAgents has an agent's id be one of the names of its client certificate.
+	// CertificateAgents requires that an agent's id is one of the names of its client certificate.
 	CertificateAgents bool
 	Now               func() time.Time // nil for the clock's
 	Log               *slog.Logger
@@ -65,7 +65,7 @@ type Keyring struct {
 
 // NewKeyring returns one without stored keys: Load brings them.
 func NewKeyring(c KeysConfig, r prometheus.Registerer) (*Keyring, error) {
-	wrong := prometheus.NewCounter(prometheus.CounterOpts{Name: "quota_server_wrong_keys_total", Help: "Calls with a key that is none: never made, revoked or ended."})
+	wrong := prometheus.NewCounter(prometheus.CounterOpts{Name: "quota_server_wrong_keys_total", Help: "Calls with a wrong key: never made, revoked or ended."})
 	k := &Keyring{
 		insecureOpen: c.InsecureOpen, mayOpen: c.MayOpen, certificateAgents: c.CertificateAgents, now: c.Now, log: c.Log,
 		wrong: newWrongKeys(c.Log, wrong), flushed: time.Now(),
@@ -76,10 +76,10 @@ func NewKeyring(c KeysConfig, r prometheus.Registerer) (*Keyring, error) {
 	return k, r.Register(wrong)
 }
 
-// Follow has scopes ask a tree which tenants are theirs. It is called before the first Load.
+// Follow gives scopes the tree that says which tenants are theirs. It is called before the first Load.
 func (k *Keyring) Follow(tree Tree) { k.tree = tree }
 
-// Load puts stored keys in force, those that can be made out; ever says whether one was ever made.
+// Load puts stored keys in force, except those that cannot be made out; ever says whether one was ever made.
 func (k *Keyring) Load(keys []policystore.Key, ever bool) {
 	var credentials []credential
 	for i := range keys {
@@ -136,14 +136,14 @@ func (k *Keyring) Keyless() bool {
 	return k.loaded && !k.ever && k.bootstrap == nil
 }
 
-// errNoKey refuses a key that is none.
+// errNoKey refuses a wrong key.
 var errNoKey = fmt.Errorf("%w: no such key, or it was revoked, or it ended", fault.ErrUnauthenticated)
 
 // authenticate says who bears the secret.
 func (k *Keyring) authenticate(secret string, from string) (Principal, error) {
 	hash := sha256.Sum256([]byte(secret))
-	// Stored keys are long and random: no number of tries finds one. The bootstrap key is its owner's choice, so who
-	// gave many wrong keys lately is not told whether it is another.
+	// Stored keys are long and random: no number of tries finds one. The bootstrap key is its owner's choice. So an
+	// address that gave many wrong keys lately is not told whether it is right.
 	p, err := k.authenticateHash(hash, secret != "", k.wrong.mayGuess(from))
 	if errors.Is(err, errNoKey) {
 		k.wrong.note(from, secret, hash)
@@ -181,7 +181,7 @@ func (k *Keyring) authenticateHash(hash [sha256.Size]byte, given, guess bool) (P
 	return Principal{Name: c.id, role: c.role, agents: c.agents, Scope: c.scope}, nil
 }
 
-// Moved is told of tenants that changed, and whom each is below; all is that any may have.
+// Moved is told of changed tenants, and their parents now. all says that any tenant may have changed.
 func (k *Keyring) Moved(parents map[string]string, all bool) {
 	k.mu.RLock()
 	defer k.mu.RUnlock()

@@ -22,7 +22,7 @@ const (
 	maxUnread = 256 << 20
 )
 
-// reads bounds what calls that read pages take. What changes something, and what agents ask, is not among them.
+// reads bounds the cost of calls that read pages. Calls that change something, and agents' calls, are not among them.
 type reads struct {
 	answers *answers
 
@@ -41,8 +41,8 @@ func readsPages(method string) bool {
 	case quotav1.LeaseService_ServiceDesc.ServiceName:
 		return false
 	case quotav1.AdminService_ServiceDesc.ServiceName:
-		// Lists, policy documents and tenants with their limits. Switches and the version are a few KiB, and what is
-		// asked in an emergency.
+		// These are lists, policy documents and tenants with their limits. Switches and the version are a few KiB, and
+		// are asked for in an emergency.
 		switch method {
 		case quotav1.AdminService_GetSwitches_FullMethodName, quotav1.AdminService_GetVersion_FullMethodName:
 			return false
@@ -78,7 +78,7 @@ func (r *reads) begin(ctx context.Context, method string) (end func(), err error
 	}
 }
 
-// take takes a turn, or returns what is closed when there may be one.
+// take takes a turn, or returns a channel that is closed when there may be one.
 func (r *reads) take(who string) (ended <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -106,18 +106,18 @@ func (r *reads) end(who string) {
 	}
 }
 
-// pageTurn is what a REST call does once its answer is written: until then the page is in memory, in several forms.
+// pageTurn holds what a REST call does once its answer is written. Until then the page is in memory, in several forms.
 type pageTurn struct{ then func() }
 
 type pageTurnKey struct{}
 
-// WithTurn returns the context of a call whose answer is written by its caller, who calls written then.
+// WithTurn returns the context of a call whose caller writes the answer itself, and then calls written.
 func WithTurn(ctx context.Context) (_ context.Context, written func()) {
 	answer := &pageTurn{then: func() {}}
 	return context.WithValue(ctx, pageTurnKey{}, answer), func() { answer.then() }
 }
 
-// whenWritten has a call end its turn when its answer is written, and reports whether it does: by gRPC see answers.
+// whenWritten makes a call end its turn when its answer is written, and reports whether it does. For gRPC see answers.
 func whenWritten(ctx context.Context, end func()) bool {
 	w, ok := ctx.Value(pageTurnKey{}).(*pageTurn)
 	if ok {

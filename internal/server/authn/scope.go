@@ -13,12 +13,12 @@ import (
 )
 
 const (
-	// aboveEvery is how often the tenants above a scope's are read again at most, while those change.
+	// aboveEvery is the shortest time between two reads of the tenants above a scope's, while those change.
 	aboveEvery = time.Second
-	// aboveTimeout bounds that.
+	// aboveTimeout bounds one read of them.
 	aboveTimeout = 2 * time.Second
-	// aboveWait is how long calls wait for that, from when it was begun. Who came too soon is told that it is not known
-	// now, or what was known before.
+	// aboveWait is how long calls wait for such a read, from its begin. A call that comes sooner gets what was known
+	// before, or hears that it is not known now.
 	aboveWait = 100 * time.Millisecond
 )
 
@@ -27,8 +27,8 @@ type Reach uint8
 
 const (
 	Outside Reach = iota
-	// Above is an ancestor of a tenant within: requests of that one spend of its buckets as well, and it is told of.
-	// Its own usage is not the key's to settle or to read.
+	// Above is an ancestor of a tenant within. Requests of that tenant spend from the ancestor's buckets too, and its
+	// agents are told of it. The key may neither settle nor read the ancestor's own usage.
 	Above
 	Within
 	Undecided // it cannot be found out now
@@ -38,12 +38,12 @@ const (
 type Tree interface {
 	// Above returns the tenant directly above each, empty for none, and whether that is known now.
 	Above(ctx context.Context, ids []string) (parents []string, known []bool)
-	// Parents are the tenants directly above those that are named, and above those whose names begin so.
+	// Parents are the tenants directly above the named ones, and above those whose ids have one of the prefixes.
 	Parents(ctx context.Context, ids, begin []string) ([]string, error)
 }
 
 // Scope is what a key is for: some tenants, and some limits. It tells nothing of others, not even whether they exist.
-// It is immutable but for the tenants above, and safe for concurrent use.
+// Only its set of tenants above changes. It is safe for concurrent use.
 type Scope struct {
 	Key     string
 	tenants limit.Names // none for all
@@ -61,8 +61,8 @@ type Scope struct {
 	done  chan struct{} // closed when it has ended; nil before the first
 }
 
-// NewScope returns a key's scope; nil where it narrows nothing. What cannot be read is an error: it must not be taken
-// for none.
+// NewScope returns a key's scope; nil for a key without bounds. A scope that cannot be read is an error: it must not be
+// taken for none.
 func NewScope(k *policystore.Key, tree Tree) (*Scope, error) {
 	if len(k.Tenants) == 0 && len(k.Limits) == 0 {
 		return nil, nil
@@ -83,7 +83,7 @@ func (s *Scope) NarrowsTenants() bool { return s != nil && !s.tenants.None() }
 // HasLimit reports whether it is for a limit.
 func (s *Scope) HasLimit(name string) bool { return s.limits.None() || s.limits.Has(name) }
 
-// Reach says of tenants what they are to the scope.
+// Reach says how each tenant relates to the scope.
 func (s *Scope) Reach(ctx context.Context, ids []string) []Reach {
 	out := make([]Reach, len(ids))
 	var rest []int // which are not named
@@ -145,7 +145,7 @@ func (s *Scope) below(ctx context.Context, ids []string, rest []int, out []Reach
 	}
 }
 
-// ancestors returns the tenants above those that the scope names; nil where they are not known yet.
+// ancestors returns the tenants above those that the scope names; nil while they are not known.
 func (s *Scope) ancestors(ctx context.Context) map[string]bool {
 	known := s.above.Load()
 	if known == nil || s.stale.Load() {
@@ -167,8 +167,8 @@ func (s *Scope) ancestors(ctx context.Context) map[string]bool {
 	return *known
 }
 
-// refresh begins to read the tenants above, unless somebody does, or just did. It returns what is closed at the end of
-// that, and for how long to wait for it.
+// refresh begins to read the tenants above, unless that is under way or was just done. It returns a channel that is
+// closed at the end of the read, and how long to wait for it.
 func (s *Scope) refresh() (done <-chan struct{}, most time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -216,7 +216,7 @@ func (s *Scope) readAncestors(done chan<- struct{}) {
 	s.above.Store(&all)
 }
 
-// moved is told of a tenant that changed, and whom it is below: those above may be others now.
+// moved is told of a tenant that changed, and its parent now: the scope's tenants above may have changed.
 func (s *Scope) moved(id, parent string) {
 	known := s.above.Load()
 	if known != nil && ((*known)[id] || s.tenants.Has(id)) && (len(*known) > 0 || parent != "") {
@@ -224,12 +224,12 @@ func (s *Scope) moved(id, parent string) {
 	}
 }
 
-// NotFor says the same of a tenant that there is and of one that there is not.
+// NotFor is the refusal of a tenant. It is the same whether or not the tenant exists.
 func (s *Scope) NotFor(tenant string) error {
 	return fmt.Errorf("%w: key %s is not for tenant %s", fault.ErrDenied, s.Key, limit.Quote(tenant))
 }
 
-// NotForLimit refuses a limit that is none of the key's.
+// NotForLimit refuses a limit that the key does not cover.
 func (s *Scope) NotForLimit(name string) error {
 	return fmt.Errorf("%w: key %s is not for limit %s", fault.ErrDenied, s.Key, limit.Quote(name))
 }

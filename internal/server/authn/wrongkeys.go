@@ -17,18 +17,18 @@ import (
 )
 
 const (
-	// wrongBurst wrong keys may come of one address at once, and one more each wrongEvery.
+	// wrongBurst is how many wrong keys may come from one address at once, and one more each wrongEvery.
 	wrongBurst = 20
 	wrongEvery = time.Second
-	// wrongPeers bounds the addresses that are remembered: beyond it any of them goes, which forgives it.
+	// wrongPeers bounds the addresses that are remembered. Beyond it any of them is dropped, and so forgiven.
 	wrongPeers = 4096
-	// wrongLines is how many lines a minute tell of wrong keys, of all addresses, and wrongLine how often one of an
-	// address.
+	// wrongLines is how many lines a minute tell of wrong keys, over all addresses. wrongLine is the least time between
+	// two lines of one address.
 	wrongLines = 20
 	wrongLine  = time.Minute
 )
 
-// wrongKeys notes who gave keys that are none. Nil notes nothing.
+// wrongKeys notes which addresses gave wrong keys. Nil notes nothing.
 type wrongKeys struct {
 	log     *slog.Logger
 	counter prometheus.Counter
@@ -60,8 +60,8 @@ func (w *wrongKeys) mayGuess(from string) bool {
 	return p == nil || time.Until(p.full) < wrongBurst*wrongEvery
 }
 
-// note takes a wrong key down: never the secret, but a fingerprint of it, which is how the hash of a stored one begins,
-// and the key's id where it says one.
+// note records a wrong key, never its secret. It keeps the key's id, if there is one, and a fingerprint. The
+// fingerprint begins the hash, so a stored key can be found by it.
 func (w *wrongKeys) note(from, secret string, hash [32]byte) {
 	if w == nil {
 		return
@@ -107,7 +107,7 @@ func minTime(a, b time.Time) time.Time {
 	return b
 }
 
-// claimedID is the id that a secret of ours holds; empty for any other text, of which nothing is told.
+// claimedID is the id in a secret of our form; empty for any other text, of which nothing is logged.
 func claimedID(secret string) string {
 	parts := strings.Split(secret, "_")
 	if len(parts) != 3 || parts[0] != "quota" || len(parts[1]) != 11 || parts[1][0] != 'k' || !limit.ValidName(parts[1]) {
@@ -116,7 +116,7 @@ func claimedID(secret string) string {
 	return parts[1]
 }
 
-// peerOf is where a call comes from: an address, or of IPv6 its network, which one caller has whole.
+// peerOf is where a call comes from: an IPv4 address, or an IPv6 network, because one caller has a whole network.
 func peerOf(ctx context.Context) string {
 	p, ok := peer.FromContext(ctx)
 	if !ok || p.Addr == nil {

@@ -24,9 +24,9 @@ const (
 	maxBroughtTold = 10
 )
 
-// bringing judges rows that somebody wrote by hand, beyond what the ledger asks of an agent's rows. An agent cannot
-// misspell a limit, and reports no usage of a time before its tenant; a person can, and the row would be in the ledger
-// and on no statement.
+// bringing judges rows that a person wrote, more strictly than the ledger judges an agent's rows. An agent cannot
+// misspell a limit, and reports no usage from before its tenant existed. A person can, and the row would be in the
+// ledger and on no statement.
 type bringing struct {
 	store    policystore.Store
 	versions []billing.Version // that ever were in force, without prices
@@ -34,7 +34,7 @@ type bringing struct {
 	policies map[int64]*limit.Policy
 }
 
-// broughtTenant is what rows of a tenant are held against.
+// broughtTenant is what a tenant's rows are checked against.
 type broughtTenant struct {
 	terms.Subscriber // without subscriptions where nobody made it
 	inForce          func(slot int64) (plan string, version int64)
@@ -42,8 +42,8 @@ type broughtTenant struct {
 	faulty           bool // its overrides cannot be made out
 }
 
-// bring gives rows the policy version in force in their slot and the plan that their tenant had then, where they name
-// none, and refuses those that no statement would have as they are meant. Errors wrap fault.ErrInvalid, and say which
+// bring fills in, where rows name none, the policy version in force in their slot and the plan that their tenant had
+// then. It refuses rows that no statement would show as they are meant. Errors wrap fault.ErrInvalid, and say which
 // rows.
 func (s *Service) bring(ctx context.Context, rows []ledger.Row) error {
 	if _, err := s.policy.MakePlanChanges(ctx); err != nil { // as for a statement
@@ -171,7 +171,7 @@ func (b *bringing) judge(ctx context.Context, row *ledger.Row) error {
 		limit.Quote(plan), strings.Join(names, ", "))
 }
 
-// checkAttributes wants a row's attributes to be the limit's, where it has any.
+// checkAttributes requires that a row's attributes, if it has any, are the limit's.
 func checkAttributes(l *limit.Limit, row *ledger.Row) error {
 	if row.Attributes == "" {
 		return nil
@@ -210,8 +210,8 @@ func (b *bringing) policy(ctx context.Context, number int64) (*limit.Policy, err
 	return b.policies[number], nil
 }
 
-// billedBy is a policy version that usage is billed by. Errors wrap policystore.ErrNotFound without it, and fault.ErrInvalid
-// where it was only tried beside another: its usage would vanish.
+// billedBy returns a policy version that usage is billed by. Errors wrap policystore.ErrNotFound without it. They wrap
+// fault.ErrInvalid if it was only a shadow: its usage would vanish.
 func billedBy(ctx context.Context, store policystore.Store, number int64) (v policystore.Version, err error) {
 	if number < 1 { // 0 would be the one in force
 		return v, fmt.Errorf("%w: version %d", policystore.ErrNotFound, number)

@@ -221,7 +221,7 @@ func quarantinedProto(k *ledger.KeptRow, whole bool) *quotav1.Quarantined {
 		return p
 	}
 	if rows, err := ledger.DecodeRows(k.Body); err == nil && len(rows) == 1 {
-		// What is here may be no text at all, which gRPC does not carry.
+		// A rejected row may hold bytes that are no text, which gRPC does not carry.
 		r := &rows[0]
 		r.Tenant, r.Limit, r.Meter, r.Plan, r.Attributes = rpc.Text(r.Tenant), rpc.Text(r.Limit), rpc.Text(r.Meter), rpc.Text(r.Plan), rpc.Text(r.Attributes)
 		p.Row = rowProto(r)
@@ -330,5 +330,5 @@ func (s *Service) DeclareLost(ctx context.Context, req *quotav1.DeclareLostReque
 	return &quotav1.DeclareLostResponse{Agent: a.Agent, Epoch: a.Epoch, Seq: a.Seq, Total: a.Total, ThroughMs: rpc.Millis(a.Through), SeenMs: rpc.Millis(a.Seen)}, nil
 }
 
-// operators are whom corrections are judged for: no agent (judge.Operators).
+// operators is the agent's name that corrections are judged under: no agent (judge.Operators).
 const operators = ""

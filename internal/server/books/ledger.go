@@ -64,6 +64,9 @@ type Service struct {
 func (s *Service) Verify(_ *quotav1.VerifyRequest, stream grpc.ServerStreamingServer[quotav1.VerifyResponse]) error {
 	var r *quotav1.VerifyResult
 	err := s.alone(stream.Context(), func(ctx context.Context) error {
+		if err := s.tally.Flush(ctx); err != nil { // what may be missing is told of grants as they are now
+			return err
+		}
 		var sent error
 		v, err := s.books.Verify(ctx, nowAndThen(func(p *quotav1.LedgerProgress) {
 			if sent == nil {
@@ -86,6 +89,7 @@ func (s *Service) Verify(_ *quotav1.VerifyRequest, stream grpc.ServerStreamingSe
 			MoreFaults: v.More, Epochs: v.Counts.Epochs, Reports: v.Counts.Reports, Blocks: v.Counts.Blocks, Entries: v.Counts.Entries,
 			Rollups: v.Counts.Rollups, Quarantined: v.Counts.Quarantined, Height: v.Height, Hash: v.Hash[:],
 			ArchivedReports: v.Archived.Reports, ArchivedBlocks: v.Archived.Blocks, ArchivedRollups: v.Archived.Rollups, ArchivedBeforeMs: 1000 * v.Archived.Before,
+			Lost: rpc.Lost(v.Lost), MoreLost: v.Lost.More,
 		}
 		for _, f := range v.Faults {
 			r.Faults = append(r.Faults, &quotav1.LedgerFault{Table: f.Table, Which: f.Which, What: f.What})
@@ -95,7 +99,7 @@ func (s *Service) Verify(_ *quotav1.VerifyRequest, stream grpc.ServerStreamingSe
 	if err != nil {
 		return err
 	}
-	// Whoever has the answer may call again: it is sent when the next may run.
+	// A caller that has the answer may call again, so it is sent only when the next call may run.
 	return stream.Send(&quotav1.VerifyResponse{Result: r})
 }
 
@@ -121,8 +125,7 @@ func (s *Service) Rebuild(_ *quotav1.RebuildRequest, stream grpc.ServerStreaming
 	return stream.Send(&quotav1.RebuildResponse{Wrong: wrong, Done: true})
 }
 
-// alone runs what reads the whole ledger: one such call at a time, ended when the
-// server stops.
+// alone runs a call that reads the whole ledger: one at a time, ended when the server stops.
 func (s *Service) alone(ctx context.Context, do func(context.Context) error) error {
 	if !s.long.TryLock() {
 		return fmt.Errorf("%w: this server is verifying or rebuilding already", fault.ErrUnavailable)

@@ -13,8 +13,8 @@ import (
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
-// Reconcile compares servers' records, agents' accounts and the ledger. What this
-// server noted is written first; the others' is at most tallyEvery old.
+// Reconcile compares servers' records, agents' accounts and the ledger. What this server noted is written first; other
+// servers' notes are at most tallyEvery old.
 func (s *Service) Reconcile(ctx context.Context, req *quotav1.ReconcileRequest) (*quotav1.ReconcileResponse, error) {
 	q := ledger.ReconcileQuery{Agent: req.Agent, Epoch: req.Epoch, N: rpc.Page(req.PageSize)}
 	var err error

@@ -9,9 +9,8 @@ import (
 	"github.com/f4ee788f/quota/internal/server/rpc"
 )
 
-// sentBefore is the correction that a key was used for; the zero value is none. What is sent again is held against it,
-// and not judged by what the policy, the tenant and the ledger's months have become since: its caller only has not
-// heard the answer.
+// sentBefore is the correction that a key was used for; the zero value is none. A repetition is compared with it, and
+// not judged by today's policy, tenant and months of the ledger: its caller only missed the answer.
 type sentBefore struct {
 	rows  []ledger.Row
 	entry ledger.EntryID
@@ -33,8 +32,8 @@ func (s *Service) sentBefore(ctx context.Context, key string) (there sentBefore,
 	return there, err
 }
 
-// complete gives rows the version and plan that they were completed with when they were sent before. It leaves them as
-// they are, and returns false, where it cannot be told which those were: nothing was sent, or other rows were.
+// complete gives rows the version and plan that the earlier sending gave them. It leaves them as they are, and returns
+// false, if nothing was sent before, or if other rows were.
 func (b *sentBefore) complete(rows []ledger.Row) bool {
 	if len(b.rows) == 0 {
 		return false

@@ -39,9 +39,8 @@ type Server struct {
 	migrate *migration
 }
 
-// Embedded is the configuration of a server that keeps its files in dir, listens
-// on free ports of loopback, and takes its policy from a file; empty for the
-// built-in one. Server.GRPCAddr says where it ended up.
+// Embedded is the configuration of a server that keeps its files in dir and listens on free ports of loopback. It takes
+// its policy from policyFile, or the built-in one if that is empty. Server.GRPCAddr returns the address.
 func Embedded(dir, policyFile string) Config {
 	return Config{GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", DataDir: dir, Policy: policyFile}
 }

@@ -28,7 +28,7 @@ const (
 	DefaultDataDir    = "./quota-data"
 	// minKeyLen keeps a bootstrap key from being guessed: it is accepted from anywhere.
 	minKeyLen = 16
-	// maxAhead is two years: every period that was begun has ended by then.
+	// maxAhead is two years: then every period under way has ended.
 	maxAhead = 2 * 366 * 24 * time.Hour
 )
 
@@ -82,24 +82,24 @@ func (c *Config) Flags(fs *flag.FlagSet) {
 	fs.StringVar(&c.Ledger, "ledger", c.Ledger, "where usage, policy and keys are kept: `LEDGER` is sqlite:PATH or postgres://user:password@host:port/database; a SQLite file in --data-dir if not given")
 	fs.StringVar(&c.LedgerOwnerURL, "ledger-owner-url", c.LedgerOwnerURL, "the Postgres ledger as its owner, a `URL` postgres://...: migrates the schema at the start, under a lock; if not given, quota-server migrate does")
 	fs.StringVar(&c.DataDir, "data-dir", c.DataDir, "`DIRECTORY` of the files of an embedded server; it is made if it is not there")
-	fs.StringVar(&c.Policy, "policy", c.Policy, "`FILE` of the policy. Embedded, it rules: it is applied at the start and whenever it changes; on a shared ledger it is applied once, and must not differ later. Without it, what quotactl apply said, or the built-in policy")
+	fs.StringVar(&c.Policy, "policy", c.Policy, "`FILE` of the policy. An embedded server applies it at the start and whenever it changes. On a shared ledger it is applied once, and must not differ later. Without it, the policy of quotactl apply holds, or the built-in one")
 	fs.StringVar(&c.SwitchFile, "switch-file", c.SwitchFile, "`FILE` of switches (YAML or JSON: mode, deny) that override those set, for the agents of this server; read within a second of each change")
 	fs.StringVar(&c.TLSCert, "tls-cert", c.TLSCert, "`FILE` of the server's certificate (PEM); gRPC and HTTP are then served with TLS")
 	fs.StringVar(&c.TLSKey, "tls-key", c.TLSKey, "`FILE` of the private key of --tls-cert (PEM)")
-	fs.StringVar(&c.TLSClientCA, "tls-client-ca", c.TLSClientCA, "`FILE` of authorities (PEM) that clients' certificates must come from; these are then required, but for health and metrics")
+	fs.StringVar(&c.TLSClientCA, "tls-client-ca", c.TLSClientCA, "`FILE` of authorities (PEM) that clients' certificates must come from. Certificates are then required, except for health and metrics")
 	fs.StringVar(&c.BootstrapAdminKey, "bootstrap-admin-key", c.BootstrapAdminKey, "a first admin `KEY`, accepted besides those stored; at least 16 bytes; better given as the variable, out of the process list")
 	fs.BoolVar(&c.InsecureOpen, "insecure-open", c.InsecureOpen, "never ask for a key: everybody may do everything, from other machines too")
 	fs.BoolVar(&c.CertificateAgents, "tls-agent-names", c.CertificateAgents, "with --tls-client-ca: an agent's id must be a DNS name or the common name of its certificate")
 	fs.BoolVar(&c.PrivateWebhooks, "webhooks-to-private-networks", c.PrivateWebhooks, "let webhooks reach private addresses (10.0.0.0/8, 172.16.0.0/12, 192.168.0.0/16, 100.64.0.0/10, fc00::/7)")
 	fs.DurationVar(&c.FoldInterval, "fold-interval", c.FoldInterval, "how often reports are folded into blocks, a `DURATION`; 10s if it is 0")
-	fs.DurationVar(&c.CloseAfter, "close-statements-after", c.CloseAfter, "how long after a period's end its statement is closed, once usage is complete: a `DURATION` up to 2160h; if it is 0, only quotactl statement close and close-due do")
-	fs.DurationVar(&c.ClockAhead, "clock-ahead", c.ClockAhead, "how far ahead of the time the calendar is, a `DURATION`: shows what a period's end brings, on a copy of an embedded server's files, without agents")
-	fs.StringVar(&c.LogLevel, "log-level", c.LogLevel, "`LEVEL` from which on is logged: debug, info, warn or error")
+	fs.DurationVar(&c.CloseAfter, "close-statements-after", c.CloseAfter, "how long after a period's end its statement is closed, once usage is complete: a `DURATION` up to 2160h. With 0 only quotactl statement close and close-due close it")
+	fs.DurationVar(&c.ClockAhead, "clock-ahead", c.ClockAhead, "how far the calendar is ahead of the clock, a `DURATION`. It shows the effects of a period's end, on a copy of an embedded server's files, without agents")
+	fs.StringVar(&c.LogLevel, "log-level", c.LogLevel, "lowest `LEVEL` that is logged: debug, info, warn or error")
 	fs.StringVar(&c.LogFormat, "log-format", c.LogFormat, "`FORMAT` of the log: text or json")
 }
 
-// Parse reads the command line, then QUOTA_* from the environment, then the file
-// that --config names: what comes first wins.
+// Parse reads the command line, then QUOTA_* from the environment, then the file that --config names. The first that
+// sets a value wins.
 func (c *Config) Parse(fs *flag.FlagSet, args []string) error {
 	fs.String("config", "", "`FILE` of flags, a name (without --) and its value on each line")
 	if err := flagenv.Parse(fs, args, "QUOTA"); err != nil {

@@ -44,8 +44,8 @@ type engines struct {
 	closers    []io.Closer
 }
 
-// accept is the ledger's question about a row. The judge is there before the first
-// report is: it needs what the ledger opened.
+// accept is the ledger's question about a row. The judge is set before the first report comes; it needs what the ledger
+// opened.
 func (e *engines) accept(agent string, r ledger.Row) error { return e.judge.Accept(agent, r) }
 
 // Close closes in reverse.

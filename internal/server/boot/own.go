@@ -8,9 +8,9 @@ import (
 	"path/filepath"
 )
 
-// own sees to it that nobody else reads or writes the files of an embedded database: it has the hashes of keys, usage
-// and prices. A new file is made so, and one that is more open is closed; so is a directory that holds nothing else.
-// One that others may write to is refused.
+// own makes sure that nobody else reads or writes the files of an embedded database: it has the hashes of keys, usage
+// and prices. New files are made private, and files that are more open are closed. So is a directory that holds nothing
+// else. A directory that others may write to is refused.
 func own(path string) error {
 	dir := filepath.Dir(path)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -44,7 +44,7 @@ func own(path string) error {
 	return nil
 }
 
-// tighten takes from others what they may do with a file of ours.
+// tighten removes others' permissions on a file of ours.
 func tighten(name string) error {
 	info, err := os.Stat(name)
 	if errors.Is(err, fs.ErrNotExist) {

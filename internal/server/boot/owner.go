@@ -18,14 +18,14 @@ import (
 // Owner is the owner of a ledger, for what no server may do. Close it.
 type Owner struct {
 	*sqlbooks.Owner
-	// Fold folds what is queued in a SQLite file, which no server has meanwhile; nil for
-	// Postgres, where servers do.
+	// Fold folds what is queued in a SQLite file, which no server has open meanwhile. It is nil for Postgres, where
+	// servers fold.
 	Fold    func(context.Context) error
 	closers []io.Closer
 }
 
-// OpenOwner opens the ledger that the configuration names: Postgres by LedgerOwnerURL,
-// else the SQLite file, which it holds so that no server has it.
+// OpenOwner opens the ledger that the configuration names. It is Postgres by LedgerOwnerURL, or else the SQLite file,
+// which it locks against servers.
 func OpenOwner(ctx context.Context, c *Config) (_ *Owner, err error) {
 	if c.LedgerOwnerURL != "" {
 		db, err := migrations.Owner(c.LedgerOwnerURL)

@@ -31,7 +31,7 @@ type toggler struct {
 
 func (g *toggler) ask(units int64, plan string) bool {
 	g.t.Helper()
-	if !g.c.AllowN(g.t.Context(), units, client.Attribute{Name: client.AttrTenant, Value: "acme"}).Allowed {
+	if !g.c.AllowN(g.t.Context(), units, client.Tenant("acme")).Allowed {
 		return false
 	}
 	g.admitted[plan] += units
@@ -47,7 +47,7 @@ func (g *toggler) change(plan string) {
 	}
 	quota := map[string]int64{"free": 1000, "enterprise": 1_000_000}[plan]
 	eventually(g.t, "the gateway has plan "+plan, func() bool {
-		return g.c.AllowN(g.t.Context(), 0, client.Attribute{Name: client.AttrTenant, Value: "acme"}).Quota() == quota
+		return g.c.AllowN(g.t.Context(), 0, client.Tenant("acme")).Details().Quota == quota
 	})
 }
 

@@ -101,8 +101,9 @@ func (p *policyFile) apply(ctx context.Context) error {
 	return nil
 }
 
-// rules returns the file's path where it says something else than the document: embedded, it is applied over it, and on
-// a shared ledger it keeps this server from starting again. A file that cannot be read says something else.
+// rules returns the file's path if the file differs from the document, else nothing. An embedded server applies the
+// file over the document; on a shared ledger a file that differs keeps this server from starting again. A file that
+// cannot be read differs.
 func (p *policyFile) rules(doc *policy.Document) string {
 	if p.path == "" {
 		return ""
@@ -136,8 +137,8 @@ func (p *policyFile) start(ctx context.Context) error {
 	return err
 }
 
-// run looks at the file every second until ctx ends. A file that cannot be brought
-// into force leaves the policy as it is, and is said to be wrong once.
+// run looks at the file every second until ctx ends. A file that cannot be brought into force leaves the policy as it
+// is, and is reported once.
 func (p *policyFile) run(ctx context.Context) {
 	tick := time.NewTicker(fileEvery)
 	defer tick.Stop()

@@ -44,7 +44,7 @@ func (n *node) agent(id string, options ...client.Option) *client.Client {
 func spent(ctx context.Context, n int, clients ...*client.Client) (admitted int64) {
 	for range n {
 		for _, c := range clients {
-			if c.Allow(ctx, client.Attribute{Name: client.AttrTenant, Value: "acme"}).Allowed {
+			if c.Allow(ctx, client.Tenant("acme")).Allowed {
 				admitted++
 			}
 		}

@@ -84,7 +84,7 @@ default_plan: free
 		if err := c.Close(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		admitted[fmt.Sprint("gw-", i)] = c.Counts().Billed
+		admitted[fmt.Sprint("gw-", i)] = c.Counters().Billed
 	}
 	var limits []string
 	for _, r := range reconcile() {

@@ -61,7 +61,7 @@ func (f *fleet) start(name string) {
 func (f *fleet) ask(name string, n int) {
 	f.t.Helper()
 	for i := range n {
-		if f.running[name].Allow(f.t.Context(), client.Attribute{Name: client.AttrTenant, Value: fmt.Sprintf("tenant-%d", i%3)}).Allowed {
+		if f.running[name].Allow(f.t.Context(), client.Tenant(fmt.Sprintf("tenant-%d", i%3))).Allowed {
 			f.admitted++
 		}
 	}
@@ -83,7 +83,7 @@ func (f *fleet) settled() {
 	for name, c := range f.running {
 		eventually(f.t, name+" has settled all", func() bool {
 			s := c.Stats()
-			return s.UnitsPending == 0 && s.UnitsSettled+s.UnitsRecovered >= c.Counts().Billed
+			return s.UnitsPending == 0 && s.UnitsSettled+s.UnitsRecovered >= c.Counters().Billed
 		}, func() any { return c.Stats() })
 	}
 }

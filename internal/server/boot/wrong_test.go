@@ -54,8 +54,11 @@ default_plan: free
 	if len(resp.Tenants) != 1 || resp.Tenants[0].Id != "initech" {
 		t.Errorf("the tenant asked for: %v", resp.Tenants)
 	}
-	if _, page := n.get("/metrics"); !strings.Contains(page, `quota_server_renewals_total{limit="",status="INVALID"} 4`) {
-		t.Error("four renewals that broke a bound are not counted")
+	_, page := n.get("/metrics")
+	for _, want := range []string{`status="INVALID"} 4`, `status="UNKNOWN"} 1`} { // of those that broke a bound, and of no limit
+		if line := `quota_server_renewals_total{limit="",` + want; !strings.Contains(page, line) {
+			t.Errorf("the metrics have no %s", line)
+		}
 	}
 	req.Epoch = 0
 	if _, err := n.leases().Renew(t.Context(), req); status.Code(err) != codes.InvalidArgument {

@@ -24,14 +24,14 @@ type claim struct {
 	unread  bool     // the judge of rows has to read a policy version first
 }
 
-// Claims are those of one call, in its order.
+// Claims are the claims of one call, in its order.
 type Claims struct {
 	o     *Overdrafts
 	all   []claim
 	reads int // of the ledger
 }
 
-// Check sets Overdrawn of reports; note is told what became of them.
+// Check sets Overdrawn of reports. The caller passes the receipts to Note.
 func (o *Overdrafts) Check(ctx context.Context, reports []ledger.Report) *Claims {
 	if o == nil {
 		return nil
@@ -48,7 +48,7 @@ func (o *Overdrafts) Check(ctx context.Context, reports []ledger.Report) *Claims
 	return cs
 }
 
-// Waits reports whether a report is to be sent again, whatever else the judge of rows learns.
+// Waits reports whether a report has to be sent again, whatever the judge of rows still learns.
 func (cs *Claims) Waits(i int) bool { return cs != nil && cs.all[i].wait != "" && !cs.all[i].unread }
 
 // Note takes the receipts of the reports.
@@ -104,6 +104,9 @@ func (cs *Claims) Note(receipts []ledger.Receipt) {
 // judge says whether a report fits, first by what is in memory.
 func (cs *Claims) judge(ctx context.Context, c *claim) {
 	o, r := cs.o, c.report
+	if r.Unsealed { // none of it is billed
+		return
+	}
 	sums, err := r.ByLimit()
 	if err != nil {
 		return // the ledger keeps it whole
@@ -197,8 +200,8 @@ func (cs *Claims) look(ctx context.Context, c *claim, bounds map[string]judge.Bo
 	}
 }
 
-// outageLocked adds what limits may have admitted while nobody could be asked: their rate, from where the reports
-// before end, of buckets that had a lease.
+// outageLocked adds what limits may have admitted while the server could not be asked. It is the limit's rate, from the
+// end of the reports before, for each bucket that had a lease.
 func (cs *Claims) outageLocked(c *claim, bounds map[string]judge.Bound) {
 	from := c.d.through
 	for i := range cs.all {
@@ -246,7 +249,7 @@ func (cs *Claims) excessLocked(c *claim, bounds map[string]judge.Bound) (above m
 	if c.report.After <= total {
 		return nil // it is settled, and comes again
 	}
-	// What was settled and is not known of which limits may be of each.
+	// Units that were settled under unknown limits may belong to any of them.
 	unknown := max(c.report.Before-total-ahead, 0)
 	now := o.now()
 	for name, n := range c.units {
@@ -281,7 +284,7 @@ type excess struct {
 
 func (x *excess) over(n int64) int64 { return x.settled + n - x.granted - x.margin }
 
-// waitLocked has the report sent again where it may yet fit.
+// waitLocked sends a report back if it may still come to fit.
 func (cs *Claims) waitLocked(c *claim, above map[string]excess, now time.Time) {
 	if c.d.since.IsZero() {
 		c.d.since = now
@@ -298,7 +301,7 @@ func (cs *Claims) waitLocked(c *claim, above map[string]excess, now time.Time) {
 	}
 }
 
-// withhold keeps the rows aside that are above, in their order.
+// withhold puts rows above the grants into quarantine, in their order.
 func (cs *Claims) withhold(c *claim, above map[string]excess) {
 	reasons := make(map[string]error, len(above)) // one for all rows of a limit
 	for name := range above {
@@ -324,7 +327,7 @@ func (cs *Claims) withhold(c *claim, above map[string]excess) {
 	})
 }
 
-// keep keeps those rows aside that there is a reason for.
+// keep puts the rows into quarantine for which reason returns an error.
 func (cs *Claims) keep(c *claim, reason func(*ledger.Row) error) {
 	rows, err := ledger.DecodeRows(c.report.Payload)
 	if err != nil {
@@ -342,7 +345,7 @@ func (cs *Claims) keep(c *claim, reason func(*ledger.Row) error) {
 	}
 }
 
-// bucketsOf is how many buckets of each limit rows are of.
+// bucketsOf counts the buckets of rows, by limit.
 func bucketsOf(rows []ledger.Row, units map[string]int64) map[string]int {
 	type bucket struct{ limit, tenant, attributes string }
 	seen := make(map[bucket]bool)
@@ -358,8 +361,8 @@ func bucketsOf(rows []ledger.Row, units map[string]int64) map[string]int {
 	return n
 }
 
-// overrides adds the limits that the tenants of rows have themselves. One without a bound frees the limit: what its
-// tenants used of it cannot be told apart.
+// overrides adds the overrides of the rows' tenants. An override without a bound frees the limit, because its tenants'
+// usage cannot be told apart.
 func (o *Overdrafts) overrides(ctx context.Context, c *claim, rows []ledger.Row, bounds map[string]judge.Bound) {
 	seen := make(map[string]bool)
 	var ids []string

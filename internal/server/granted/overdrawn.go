@@ -15,37 +15,38 @@ import (
 )
 
 const (
-	// overdrawnBuckets bounds the buckets of a limit that a report has the margin for.
+	// overdrawnBuckets bounds how many buckets of a limit add to the margin of a report.
 	overdrawnBuckets = 100
-	// overdrawnPart of what was granted may be missing besides: one in so many.
+	// overdrawnPart is the part of the grants that may be missing besides: one in so many.
 	overdrawnPart = 20
-	// overdrawnWait is how long a report that is above is sent back for other servers to write what they granted, and
-	// for the agent to tell of debts.
+	// overdrawnWait is how long a report above the grants is sent back. Meanwhile other servers write what they
+	// granted, and the agent tells of debts.
 	overdrawnWait = 30 * time.Second
-	// overdrawnLate is how old the usage of a report has to be for it to be of an outage.
+	// overdrawnLate is the least age of a report's usage that can come from an outage.
 	overdrawnLate = time.Minute
-	// overdrawnAway is for how long after a renewal that the lease store did not answer nothing is held against its
-	// agent.
+	// overdrawnAway is how long nothing is held against an agent after the lease store did not answer its renewal.
 	overdrawnAway = time.Minute
-	// overdrawnTrust is the same of all agents, after the ledger was found to be another: it may have forgotten what
-	// servers recorded.
+	// overdrawnTrust is how long nothing is held against any agent after the ledger was found to be another. It may
+	// have forgotten what servers recorded.
 	overdrawnTrust = 10 * time.Minute
 	// overdrawnAgain bounds how often one agent's account is read.
 	overdrawnAgain = time.Second
-	// drawnReads bounds the readings of one call: an agent that makes up epochs has the ledger read for each.
+	// drawnReads bounds the readings of one call, because an agent that makes up epochs causes one for each.
 	drawnReads = 16
 	// drawnTimeout bounds one reading.
 	drawnTimeout = 2 * time.Second
-	// maxDrawn bounds the limits that are remembered, over all agents, some 200 bytes each, and maxRuns the agents'
-	// runs of leases, some 500 bytes each: some 50 MB. What is forgotten is read again.
+	// maxDrawn bounds the limits that are remembered over all agents, some 200 bytes each. maxRuns bounds the agents'
+	// runs of leases, some 500 bytes each. Together they take some 50 MB. What is forgotten is read again.
 	maxDrawn = 200_000
 	maxRuns  = 20_000
 )
 
 // Overdrafts hold what agents settle against what they were granted. Renewals and reports are added up in memory, by
-// agent and limit; only where that does not fit is the ledger read, which has what other servers granted and settled.
-// What still does not fit once overdrawnWait is over goes to quarantine. Usage that is in order and was granted through
-// a server that died, told late, or admitted while nobody could be asked is within it: see docs/ledger.md.
+// agent and limit. Where a report does not fit, the ledger is read, which has what other servers granted and settled.
+// What still does not fit after overdrawnWait goes to quarantine.
+//
+// Usage that is in order fits, even if it was granted through a server that died, told late, or admitted during an
+// outage: see docs/ledger.md.
 type Overdrafts struct {
 	books  ledger.Books
 	rules  Rules
@@ -71,8 +72,9 @@ type drawn struct {
 	read    time.Time
 	since   time.Time // when a report of it first did not fit; zero where the last one did
 	away    time.Time // when the lease store last did not answer a renewal
-	// renewed is when a renewal was last answered, or at the latest when this was first read, and quiet how long there
-	// was none, of times above overdrawnLate: usage of other times is no outage's, whatever its agent says.
+	// renewed is when a renewal was last answered, at the latest when this account was first read. quiet is the sum of
+	// all silences between renewals that lasted longer than overdrawnLate. Usage of other times is no outage's,
+	// whatever its agent says.
 	renewed time.Time
 	quiet   time.Duration
 	refuse  time.Time // until then what does not fit is sent back unread
@@ -85,21 +87,21 @@ type drawnLimit struct {
 	outage   int64 // units that the limit may have admitted meanwhile, where nobody could be asked
 	buckets  int   // the most that a report had
 	free     bool  // a tenant has it without a bound
-	// forgiven is units that were settled above what was granted when the ledger was read: they were judged by the
-	// server that settled them, or needed no lease.
+	// forgiven is the units settled above the grants when the ledger was read. The server that settled them judged them
+	// then, or they needed no lease.
 	forgiven int64
 }
 
-// granted is what was leased and not given back, and what renewals told as spent: that is charged to the bucket, with a
-// lease or without.
+// granted is what was leased and not given back, plus what renewals told as spent. The latter is charged to the bucket
+// whether or not there was a lease.
 func (l *drawnLimit) granted() int64 {
 	r := &l.recorded
 	n := min(max(r.Granted-r.Unrun-r.Returned, 0), ledger.MaxTotal) + min(r.Spent, ledger.MaxTotal)
 	return n + n/overdrawnPart + l.forgiven
 }
 
-// forgive is called when the ledger was read, with what was known before; nil for nothing. Of the margin, what this
-// server let through stays used.
+// forgive is called after the ledger was read; was is the account before, nil for none. The part of the margin that
+// this server let through stays used.
 func (l *drawnLimit) forgive(was *drawnLimit) {
 	used := int64(0)
 	if was != nil {
@@ -111,23 +113,23 @@ func (l *drawnLimit) forgive(was *drawnLimit) {
 
 // Rules knows what the limits of policy versions may admit: see judge.Judge.
 type Rules interface {
-	// Limits are a version's; false where it was not read here.
+	// Limits are a version's limits; false if it was not read on this server.
 	Limits(version int64) (judge.Bounds, bool)
 }
 
 // Policy is what is in force: see view.View.
 type Policy interface {
 	Version() int64
-	// Overrides are the limits that each of the tenants has itself. It fails where one's cannot be made out.
+	// Overrides are the overrides of each tenant. It fails if one tenant's cannot be made out.
 	Overrides(ctx context.Context, ids []string) ([][]limit.Limit, error)
 }
 
-// NewOverdrafts holds what agents settle against what t has noted, and is told of it from then on.
+// NewOverdrafts checks reports against what t has noted. From then on t tells it of grants.
 func NewOverdrafts(books ledger.Books, rules Rules, policy Policy, t *Tally, log *slog.Logger, now func() time.Time, r prometheus.Registerer) (*Overdrafts, error) {
 	o := &Overdrafts{
 		books: books, rules: rules, policy: policy, tally: t, log: log, now: now, runs: map[ledger.Epoch]*drawn{}, of: map[ledger.Epoch]*drawn{},
 		units: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "quota_server_overdrawn_units_total", Help: "Units that agents settled above what they were granted, and that went to quarantine for it.",
+			Name: "quota_server_overdrawn_units_total", Help: "Units settled above the grants of their agents, which went to quarantine.",
 		}),
 	}
 	if t != nil {
@@ -136,7 +138,7 @@ func NewOverdrafts(books ledger.Books, rules Rules, policy Policy, t *Tally, log
 	return o, r.Register(o.units)
 }
 
-// Forget has all read again: the ledger is another than before.
+// Forget has everything read again, because the ledger is another than before.
 func (o *Overdrafts) Forget() {
 	if o == nil {
 		return
@@ -148,7 +150,7 @@ func (o *Overdrafts) Forget() {
 	o.limits, o.trusted = 0, o.now().Add(overdrawnTrust)
 }
 
-// renewed opens what is known of an epoch for what is granted to it, nil where nothing is; whoever asks calls done.
+// renewed opens an epoch's account for a grant; nil where there is none. The caller calls done.
 func (o *Overdrafts) renewed(e ledger.Epoch) (d *drawn, done func()) {
 	if o == nil {
 		return nil, func() {}
@@ -174,7 +176,7 @@ func (d *drawn) granted(o *Overdrafts, name string, r ledger.Recorded) {
 	}
 }
 
-// limitLocked is what is known of a limit of a run; nil where there are too many.
+// limitLocked is the account of a limit in a run; nil where there are too many.
 func (o *Overdrafts) limitLocked(d *drawn, name string) *drawnLimit {
 	l := d.limits[name]
 	if l == nil && len(d.limits) < ledger.MaxDrawnLimits {
@@ -185,7 +187,7 @@ func (o *Overdrafts) limitLocked(d *drawn, name string) *drawnLimit {
 	return l
 }
 
-// load reads what an epoch draws on from the ledger, and adds what this server has granted of it and not written.
+// load reads an epoch's account from the ledger. It adds what this server has granted and not written yet.
 func (o *Overdrafts) load(ctx context.Context, e ledger.Epoch, units map[string]int64) error {
 	o.tally.writing.RLock() // nothing is written meanwhile: each grant is in one of both
 	defer o.tally.writing.RUnlock()
@@ -262,7 +264,7 @@ func (o *Overdrafts) load(ctx context.Context, e ledger.Epoch, units map[string]
 	return nil
 }
 
-// limitsOf are a version's limits; where it is not known here those of the one in force, and false.
+// limitsOf are a version's limits. If it is not known here, they are those of the version in force, and false.
 func (o *Overdrafts) limitsOf(version int64) (judge.Bounds, bool) {
 	v, ok := o.rules.Limits(version)
 	if !ok {

@@ -18,21 +18,18 @@ import (
 )
 
 const (
-	// tallyEvery is how often what was noted is written: what a server that dies has
-	// noted since is missing, and reconciliation says so.
+	// tallyEvery is how often notes are written. A server that dies loses the notes since; reconciliation says so.
 	tallyEvery = 10 * time.Second
 	// tallyTimeout bounds one writing.
 	tallyTimeout = 10 * time.Second
-	// maxTally bounds the accounts that wait to be written, some hundred bytes each: what
-	// is beyond is left out, and counted.
+	// maxTally bounds the accounts that wait to be written, some hundred bytes each. More are left out, and counted.
 	maxTally = 100_000
 	// reconciledFor is how recently an epoch must have settled for the metric to hold it.
 	reconciledFor = 10 * time.Minute
 )
 
-// Tally notes what this server grants, by agent, epoch and limit, and what agents say
-// of it, and writes both to the ledger now and then, for reconciliation. A renewal
-// costs it one addition to a map.
+// Tally notes what this server grants, and what agents say of it, by agent, epoch and limit. It writes both to the
+// ledger now and then, for reconciliation. A renewal costs one addition to a map.
 type Tally struct {
 	books       ledger.Books
 	log         *slog.Logger
@@ -61,11 +58,11 @@ func NewTally(books ledger.Books, named func(limit string) bool, log *slog.Logge
 			Name: "quota_server_unrecorded_renewals_total", Help: "Renewals that reconciliation misses, because too many accounts waited to be written.",
 		}),
 		refused: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "quota_server_refused_accounts_total", Help: "Accounts of leases that reconciliation misses, because the ledger refused to write them for what they or others beside them hold.",
+			Name: "quota_server_refused_accounts_total", Help: "Accounts of leases that reconciliation misses, because the ledger refused them or others sent with them.",
 		}),
 		differences: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "quota_server_reconciliation_units",
-			Help: "Units that do not agree between servers' records, agents' accounts and the ledger, by the difference's name, over the epochs that settled of late.",
+			Help: "Units that differ between servers' records, agents' accounts and the ledger, by the difference's name, over epochs that settled lately.",
 		}, []string{"difference"}),
 	}
 	for _, c := range []prometheus.Collector{t.left, t.refused, t.differences} {
@@ -115,8 +112,8 @@ func (t *Tally) Answered(agent string, epoch int64, requests []*quotav1.Renewal,
 	}
 }
 
-// Say notes what an agent says of its leases. Limits that the policy does not name may be of overrides, or gone, or
-// made up: of those only what servers granted by is kept.
+// Say notes what an agent says of its leases. A limit that the policy does not name may be an override's, gone, or made
+// up. For those only accounts of limits that servers granted by are kept.
 func (t *Tally) Say(said map[ledger.AccountID]ledger.Said) {
 	if t == nil {
 		return
@@ -135,7 +132,7 @@ func (t *Tally) Say(said map[ledger.AccountID]ledger.Said) {
 	}
 }
 
-// accountLocked is what was noted of an account; nil where no more are taken.
+// accountLocked is the note of an account; nil where no more are taken.
 func (t *Tally) accountLocked(id ledger.AccountID) *ledger.Account {
 	a := t.noted[id]
 	if a == nil && len(t.noted) < maxTally {
@@ -145,7 +142,7 @@ func (t *Tally) accountLocked(id ledger.AccountID) *ledger.Account {
 	return a
 }
 
-// Run writes until ctx ends; whoever stops it flushes once more.
+// Run writes until ctx ends. The caller then flushes once more.
 func (t *Tally) Run(ctx context.Context) {
 	tick := time.NewTicker(tallyEvery)
 	defer tick.Stop()
@@ -161,9 +158,9 @@ func (t *Tally) Run(ctx context.Context) {
 	}
 }
 
-// Flush writes what was noted. What could not be written is written again, under the
-// same number: where it was written after all, it is not added twice. What the ledger refuses
-// for what it holds it would refuse for ever, and all that comes after it would wait: it is left out.
+// Flush writes the notes. If that fails, they are written again under the same number, so they are added once even if
+// the first write succeeded. Notes that the ledger refuses for their content are left out: it would refuse them for
+// ever, and all later notes would wait.
 func (t *Tally) Flush(ctx context.Context) error {
 	t.writing.Lock()
 	defer t.writing.Unlock()

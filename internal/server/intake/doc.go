@@ -1,8 +1,8 @@
 // Package intake takes agents' reports into the ledger: exactly once, and none that cannot be judged yet.
 //
-// A receipt is sent after the ledger's commit alone. Rows that the key is not for, that are overdrawn, or that name
-// what there is not, go to quarantine while the rest of their report settles. An agent is told which ledger it is
-// (standing.go), so that one that was restored is found out, and agents look whether it has what was acknowledged.
+// A receipt is sent only after the ledger's commit. Rows that the key does not cover go to quarantine, and so do
+// overdrawn rows and rows that name something unknown. The rest of their report settles. Agents are told which ledger
+// this is (standing.go). When it was restored from a backup, they check whether it has what was acknowledged.
 //
 // Read settle.go first.
 package intake

@@ -29,7 +29,7 @@ type Config struct {
 	Judge      *judge.Judge
 	Tally      *granted.Tally
 	Overdrafts *granted.Overdrafts
-	// Forget is told that the ledger is another: what the one before was known to hold is to be forgotten.
+	// Forget is told that the ledger is another: callers must forget what the one before held.
 	Forget     func()
 	Log        *slog.Logger
 	Registerer prometheus.Registerer
@@ -62,7 +62,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 			Buckets: prometheus.ExponentialBuckets(0.0005, 2.5, 12),
 		}),
 		unchecked: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "quota_server_unchecked_reports_total", Help: "Reports that were not taken because it could not be found out whether what they name exists; their agents keep and send them again.",
+			Name: "quota_server_unchecked_reports_total", Help: "Reports refused because it could not be found out whether the names in them exist. Their agents keep them and send them again.",
 		}),
 		ledgers: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "quota_server_ledger_changes_total", Help: "Times that the ledger was found to be another than before: restarted, restored or failed over.",

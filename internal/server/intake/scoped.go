@@ -13,7 +13,7 @@ import (
 	"github.com/f4ee788f/quota/internal/server/authn"
 )
 
-// bar has the rows of a report that are not the key's go to quarantine. It fails where that cannot be found out now.
+// bar sends the rows of a report that the key does not cover to quarantine. It fails if that cannot be found out now.
 func bar(ctx context.Context, s *authn.Scope, r *ledger.Report) error {
 	if s == nil {
 		return nil
@@ -49,7 +49,7 @@ func bar(ctx context.Context, s *authn.Scope, r *ledger.Report) error {
 	return nil
 }
 
-// ownAccounts leaves out what is said of limits that are not the key's.
+// ownAccounts leaves out accounts of limits that the key does not cover.
 func ownAccounts(s *authn.Scope, a *quotav1.LeaseAccounts) {
 	if s != nil {
 		a.Limits = slices.DeleteFunc(a.Limits, func(l *quotav1.LeaseAccount) bool { return !s.HasLimit(l.Limit) })

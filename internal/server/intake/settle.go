@@ -16,7 +16,7 @@ import (
 // lastAccountTimeout bounds how long an agent's end waits for its account to be written.
 const lastAccountTimeout = 2 * time.Second
 
-// settleBudget is of bytes of reports, which bound their rows, each report counting reportBytes more.
+// settleBudget is in bytes of reports, which bounds their rows too. Each report counts reportBytes more.
 var settleBudget = authn.Allowance{Burst: 256 << 20, Rate: 8 << 20, What: "bytes of reports"}
 
 // reportBytes is what a report costs besides its rows: a heartbeat is not free.
@@ -36,10 +36,10 @@ func (s *Service) Settle(ctx context.Context, req *quotav1.SettleRequest) (*quot
 		}
 		r, err := wire.ReportFromProto(p)
 		if err != nil {
-			// A digest that is none fits no content: the ledger keeps the report and fences its epoch.
+			// An invalid digest fits no content: the ledger keeps the report and fences its epoch.
 			r, err = wire.ReportFromProto(&quotav1.Report{
 				Agent: p.Agent, Epoch: p.Epoch, Seq: p.Seq, TotalBefore: p.TotalBefore, TotalAfter: p.TotalAfter,
-				Payload: p.Payload, Digest: make([]byte, len(r.Digest)), ThroughMs: p.ThroughMs, Closed: p.Closed,
+				Payload: p.Payload, Digest: make([]byte, len(r.Digest)), ThroughMs: p.ThroughMs, Closed: p.Closed, Unsealed: p.Unsealed,
 			})
 		}
 		if err != nil {
@@ -66,7 +66,7 @@ func (s *Service) Settle(ctx context.Context, req *quotav1.SettleRequest) (*quot
 		err = fmt.Errorf("the ledger answered %d of %d reports", len(receipts), len(reports))
 	}
 	if err != nil {
-		// Whatever it was, none of the reports may be taken for stored, and all may be sent again.
+		// After any error no report counts as stored, and all may be sent again.
 		return nil, fmt.Errorf("%w: %w", fault.ErrUnavailable, err)
 	}
 	for i := range receipts {
@@ -74,8 +74,8 @@ func (s *Service) Settle(ctx context.Context, req *quotav1.SettleRequest) (*quot
 		s.metrics.receipts.WithLabelValues(rpc.StatusLabel(resp.Receipts[i].Status)).Inc()
 	}
 	if reports[len(reports)-1].Closed && req.GetAccounts() != nil && s.tally != nil {
-		// The agent's last word, which nobody says again: were it lost with this server, reconciliation would call
-		// it lost replies. Where it fails it is written with the rest, and that is said.
+		// This is the agent's last account, which nobody sends again. If this server lost it, reconciliation would
+		// report lost replies. If writing fails, it is written with the rest, and logged.
 		c, cancel := context.WithTimeout(ctx, lastAccountTimeout)
 		_ = s.tally.Flush(c)
 		cancel()
@@ -84,9 +84,9 @@ func (s *Service) Settle(ctx context.Context, req *quotav1.SettleRequest) (*quot
 	return resp, nil
 }
 
-// settled has the ledger settle reports. What those name that could not be judged is looked up, and they are tried once
-// more: a report that still cannot be is Unavailable, and its agent keeps it. So nothing unknown becomes an entry, no
-// usage is lost, and whoever names much that is not known waits for it alone.
+// settled settles reports in the ledger. It looks up what could not be judged, and tries those reports once more. A
+// report that still cannot be judged is Unavailable, and its agent keeps it. So nothing unknown becomes an entry, and
+// no usage is lost. An agent that names much that is unknown waits for it alone.
 func (s *Service) settled(ctx context.Context, reports []ledger.Report) ([]ledger.Receipt, error) {
 	drawn := s.over.Check(ctx, reports)
 	receipts, err := s.ledger.Settle(ctx, reports)

@@ -44,10 +44,34 @@ func TestTheLastAccountIsWrittenAtOnce(t *testing.T) {
 	}
 }
 
-// kept is a ledger that takes every report.
-type kept struct{ ledger.Store }
+// A report whose digest is none goes to the ledger, which keeps it whole, and is unsealed there as well.
+func TestABadDigestLeavesAReportUnsealed(t *testing.T) {
+	var got []ledger.Report
+	s, err := New(Config{Ledger: kept{got: &got}, Registerer: prometheus.NewRegistry()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := wire.ReportToProto(ledger.NewReport("a", 1, 1, 0, nil, 1, false))
+	p.Digest, p.Unsealed = []byte("short"), true
+	req := &quotav1.SettleRequest{Reports: []*quotav1.Report{p}}
+	if _, err := s.Settle(authn.WithPrincipal(t.Context(), authn.Principal{Open: true}), req); err != nil {
+		t.Fatal(err)
+	}
+	if len(got) != 1 || !got[0].Unsealed {
+		t.Errorf("the ledger is given %+v, want a report that is unsealed", got)
+	}
+}
 
-func (kept) Settle(_ context.Context, reports []ledger.Report) ([]ledger.Receipt, error) {
+// kept is a ledger that takes every report.
+type kept struct {
+	ledger.Store
+	got *[]ledger.Report // nil where nobody asks
+}
+
+func (k kept) Settle(_ context.Context, reports []ledger.Report) ([]ledger.Receipt, error) {
+	if k.got != nil {
+		*k.got = append(*k.got, reports...)
+	}
 	receipts := make([]ledger.Receipt, len(reports))
 	for i := range receipts {
 		receipts[i].Status = ledger.Settled

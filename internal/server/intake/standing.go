@@ -17,17 +17,17 @@ import (
 )
 
 const (
-	// nameAge is how long the ledger's name is told without another look: an agent that is told an old one
-	// hears the new one with its next report.
+	// nameAge is how long the ledger's name is told without another look. An agent that is told an old name hears the
+	// new one with its next report.
 	nameAge = time.Second
-	// nameTimeout bounds a look, while which one Settle waits.
+	// nameTimeout bounds a look. Settle waits for it.
 	nameTimeout = time.Second
-	// unnamedEvery is how often it is logged that the ledger cannot be asked for its name.
+	// unnamedEvery is how often the log says that the ledger cannot be asked for its name.
 	unnamedEvery = time.Minute
 )
 
-// ledgerName is which ledger it is, as agents are told. Where another ledger, or another life of it, has come in its
-// place, it may have forgotten what it acknowledged, and all agents look whether it has theirs.
+// ledgerName is the ledger's identity, as agents are told. Another ledger in its place, or the same one restored, may
+// have forgotten what it acknowledged. Then all agents check whether it has their reports.
 type ledgerName struct {
 	ledger  ledger.Store
 	log     *slog.Logger
@@ -60,7 +60,7 @@ func (n *ledgerName) say(ctx context.Context) string {
 	return n.is(st.Ledger)
 }
 
-// unknown notes that the ledger cannot be asked. It is not taken for another.
+// unknown notes that the ledger cannot be asked. It is not taken for another ledger.
 func (n *ledgerName) unknown(err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -7,8 +7,8 @@ import (
 	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
-// boundMargin is how long a limit's rate may have been granted by a server that died before it recorded it: it records
-// every ten seconds, and may take as long to do so.
+// boundMargin is how long a server that died may have granted a limit's rate without recording it. A server records
+// every ten seconds, and writing may take as long again.
 const boundMargin = 30 * time.Second
 
 // Bound is what a limit may admit: by its definition alone, whatever was leased.

@@ -17,7 +17,7 @@ type inquiry struct {
 	used time.Time // when that was
 }
 
-// lookups are what is left of a budget of look-ups, at a time.
+// lookups is what was left of a budget of look-ups, at a time.
 type lookups struct {
 	left float64
 	at   time.Time
@@ -29,8 +29,8 @@ func (l *lookups) refill(now time.Time, agents float64) {
 	l.at = now
 }
 
-// may counts a look-up of an agent's, and of its key's: an agent that is invented has a budget of its own, so that all
-// agents of a key have that of judgeFamily together.
+// may charges a look-up to an agent and to its key. Each invented agent gets a budget of its own, so all agents of a
+// key share that of judgeFamily.
 func (j *Judge) may(key string, in *inquiry) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -54,7 +54,7 @@ func (j *Judge) may(key string, in *inquiry) error {
 	return nil
 }
 
-// roomForKey makes room for one more: the keys whose budgets are whole again go, and if there are none, any.
+// roomForKey makes room for one more key. Full budgets go first; if there are none, any goes.
 func (j *Judge) roomForKey(now time.Time) {
 	if len(j.keys) < judgedAgents {
 		return
@@ -72,9 +72,9 @@ func (j *Judge) roomForKey(now time.Time) {
 	}
 }
 
-// of returns an agent's inquiry. Where its key has its share of them already, or all are taken, it has the place of one
-// that rests, of the same key or of the key with the most; nil where none does. So whoever invents agents takes places
-// from his own. Operators always have one.
+// of returns an agent's inquiry, or nil if there is no room. Where its key has its share already, an idle agent of that
+// key gives way. Where all places are taken, an idle agent of the key with the most does. So a caller that invents
+// agents takes places from its own key. Operators always have one.
 func (j *Judge) of(key, agent string) *inquiry {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -95,7 +95,7 @@ func (j *Judge) of(key, agent string) *inquiry {
 func (j *Judge) roomFor(key string, now time.Time) bool {
 	of := make(map[string]int)
 	for name, in := range j.agents {
-		// All that it may look up is there again, and what was found does not hold any more.
+		// Its budget is full again, and its findings have expired.
 		if len(in.asking) == 0 && now.Sub(in.used) >= judgedFor {
 			delete(j.agents, name)
 			continue
@@ -111,8 +111,8 @@ func (j *Judge) roomFor(key string, now time.Time) bool {
 	return true
 }
 
-// evict forgets one of the inquiries of some keys' agents that rest: of the key with the most, that which was not used
-// for longest; false where none rests.
+// evict forgets one idle inquiry of the given keys. It picks the key with the most inquiries, and of those the one used
+// longest ago. It returns false where none is idle.
 func (j *Judge) evict(of map[string]int) bool {
 	victim := Operators
 	for name, in := range j.agents {

@@ -11,33 +11,32 @@ import (
 )
 
 const (
-	// judgedVersions and judgedTenants bound what a judge remembers of all agents: twice that.
+	// judgedVersions and judgedTenants bound what a judge remembers for all agents: twice that.
 	judgedVersions = 64
 	judgedTenants  = 100_000
-	// judgedAgents bounds the agents that something was looked up for of late, and judgedOfKey those of one key;
-	// judgedOf what was found for one.
+	// judgedAgents bounds the agents with recent look-ups, and judgedOfKey those of one key. judgedOf bounds the
+	// findings for one agent.
 	judgedAgents = 1_024
 	judgedOfKey  = judgedAgents / 4
 	judgedOf     = ledger.MaxRows
-	// judgedFor is how long it holds for an agent that something was not there: longer than a report waits for intake.
+	// judgedFor is how long a finding of something missing holds for an agent: longer than a report waits for intake.
 	judgedFor = 10 * time.Second
 )
 
-// Judge says which rows of a report may become entries: those whose meter and
-// tenant were known under the policy version that they were admitted under, and whose plan their tenant had. The
-// others go to quarantine, from where they can be released. What it does not know
-// it says so of (ledger.ErrUnchecked), and never accepts: the report is not stored, its
-// agent keeps it, and Learn looks up what it names (learn.go).
+// Judge says which rows of a report may become entries. Their meter and tenant must be known under the policy version
+// of their admission, and their tenant must have had their plan. The others go to quarantine, from where they can be
+// released. A report that names something unknown is ledger.ErrUnchecked. It is not stored, its agent keeps it, and
+// Learn looks up what it names (learn.go).
 //
-// That something exists holds for everybody. That it does not holds for the agent alone
-// that it was looked up for, and for seconds: else whoever asks for a tenant just before
-// it is created would have the usage of others refused.
+// What is found to exist holds for everybody. What is found missing holds for seconds, and only for the agent that it
+// was looked up for. Otherwise an agent that asks for a tenant just before it is created would have others' usage
+// refused.
 type Judge struct {
 	store policystore.Store
 	reads chan struct{} // look-ups under way
 
 	mu sync.Mutex
-	// Forget puts others in the place of these. What is being read meanwhile goes into the old ones.
+	// Forget replaces these. A read under way still writes into the old ones.
 	known  *asserted
 	agents map[string]*inquiry
 	keys   map[string]*lookups // what all agents of a key may look up; at most judgedAgents
@@ -54,7 +53,7 @@ func newAsserted() *asserted {
 	return &asserted{versions: newRecent[int64, *judged](judgedVersions), tenants: newRecent[string, bool](judgedTenants), plans: newRecent[string, history](judgedTenants)}
 }
 
-// judged is what a version says that matters here.
+// judged is what matters here of a version.
 type judged struct {
 	meters      map[string]bool
 	defaultPlan string
@@ -62,7 +61,7 @@ type judged struct {
 	Bounds
 }
 
-// Bounds are a version's limits by name, of whichever plan.
+// Bounds are a version's limits by name, over all plans.
 type Bounds struct {
 	Limits map[string]Bound
 	Trial  bool // it was only tried beside another, or cannot be read: none of it is billed
@@ -84,16 +83,16 @@ func New(store policystore.Store) *Judge {
 	return &Judge{store: store, reads: make(chan struct{}, judgeWidth), known: newAsserted(), agents: make(map[string]*inquiry), keys: make(map[string]*lookups)}
 }
 
-// Forget has all read again: the policy store is another, in which numbers of versions may have come again.
-// It is safe for concurrent use.
+// Forget has everything read again. The policy store is another, where the same version numbers may name other
+// documents. It is safe for concurrent use.
 func (j *Judge) Forget() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.known, j.agents = newAsserted(), make(map[string]*inquiry)
 }
 
-// Accept is the ledger's question: why a row of an agent's may not become an entry, or nil; ErrUnchecked where that is
-// not known. It reads nothing, and is safe for concurrent use.
+// Accept is the ledger's question: why an agent's row may not become an entry, or nil. It returns ErrUnchecked if that
+// is not known. It reads nothing, and is safe for concurrent use.
 func (j *Judge) Accept(agent string, r ledger.Row) error {
 	lacks, err := j.judge(agent, &r)
 	if lacks != (lack{}) {
@@ -102,7 +101,7 @@ func (j *Judge) Accept(agent string, r ledger.Row) error {
 	return err
 }
 
-// lack is what has to be known of a row before it can be judged: a version, a tenant or its plans.
+// lack is what must be known before a row can be judged: a version, a tenant or its plans.
 type lack struct {
 	version int64
 	tenant  string
@@ -131,7 +130,7 @@ func (j *Judge) judge(agent string, r *ledger.Row) (lack, error) {
 	return j.plan(in, r, v.defaultPlan)
 }
 
-// named says why a version does not have the meter and tenant of a row, or what is lacking.
+// named says why a version lacks a row's meter and tenant, or what must be looked up.
 func (j *Judge) named(in *inquiry, r *ledger.Row, v *judged) (lack, error) {
 	known := r.Meter == "" || v.meters[r.Meter]
 	if known && v.defaultPlan != "" {

@@ -18,20 +18,20 @@ const (
 	// judgeTimeout bounds one look-up. A call waits for judgeWait at most, and then its agent sends again.
 	judgeTimeout = time.Second
 	judgeWait    = 3 * time.Second
-	// judgeWidth is how many look-ups are under way at once, one of an agent at a time: whoever asks for more waits.
+	// judgeWidth is how many look-ups are under way at once. An agent has one at a time; more of its own wait.
 	judgeWidth = 4
-	// An agent has judgeBurst look-ups at once and judgeRate a second: of one version, or of policystore.MaxPage tenants.
-	// That is the largest report, of tenants that were never seen here, in one call.
+	// judgeBurst is how many look-ups an agent has at once, and judgeRate a second. A look-up is of one version, or of
+	// policystore.MaxPage tenants. The largest report of unknown tenants fits in one call.
 	judgeBurst = 80
 	judgeRate  = 10
-	// judgeFamily is how many agents' look-ups all agents of one key share: else a key for a family of them has as many
-	// as it invents agents.
+	// judgeFamily is how many agents' look-ups all agents of one key share. Without it a key would get more look-ups
+	// with every agent that it invents.
 	judgeFamily = 32
 )
 
 var (
-	errLookups    = fmt.Errorf("%w: its agent names more that is not known than is looked up of one: %d look-ups a second", ledger.ErrUnchecked, judgeRate)
-	errKeyLookups = fmt.Errorf("%w: the agents of its key name more that is not known than is looked up of one key's: %d look-ups a second", ledger.ErrUnchecked, judgeFamily*judgeRate)
+	errLookups    = fmt.Errorf("%w: its agent names more unknown ids than are looked up for one agent: %d look-ups a second", ledger.ErrUnchecked, judgeRate)
+	errKeyLookups = fmt.Errorf("%w: the agents of its key name more unknown ids than are looked up for one key: %d look-ups a second", ledger.ErrUnchecked, judgeFamily*judgeRate)
 	errInquiries  = fmt.Errorf("%w: rows of too many agents name what is not known", ledger.ErrUnchecked)
 )
 
@@ -44,7 +44,7 @@ const (
 	overridden
 )
 
-// Operators are who corrections are judged for.
+// Operators is the agent's name that corrections are judged under.
 const Operators = ""
 
 // misses reports whether a version was looked up, and not there.
@@ -78,8 +78,8 @@ func (in *inquiry) history(tenant string) (history, bool) {
 
 func (in *inquiry) fresh() bool { return in != nil && time.Since(in.looked) < judgedFor }
 
-// Learn looks up what rows of an agent's name and is not known, so that Accept can judge them; key is the one that it
-// came with. An error means that it did not find out all. It is safe for concurrent use.
+// Learn looks up what an agent's rows name and is not known, so that Accept can judge them; key is the agent's. An
+// error means that it did not find out everything. It is safe for concurrent use.
 func (j *Judge) Learn(ctx context.Context, key, agent string, rows []ledger.Row) error {
 	ctx, cancel := context.WithTimeout(ctx, judgeWait)
 	defer cancel()
@@ -96,7 +96,7 @@ func (j *Judge) Learn(ctx context.Context, key, agent string, rows []ledger.Row)
 	if agent == Operators {
 		in.forget(j) // who was told of a fault may have mended it
 	}
-	// First versions, by which it is known which tenants matter, and then their plans.
+	// Versions come first, because they say which tenants matter; then their plans.
 	for range 3 {
 		versions, tenants, histories := j.lacking(agent, rows)
 		for len(versions) > 0 || len(tenants) > 0 || len(histories) > 0 {
@@ -126,7 +126,7 @@ func (j *Judge) Learn(ctx context.Context, key, agent string, rows []ledger.Row)
 	return nil
 }
 
-// lacking is what rows name that is not known.
+// lacking is the unknown versions, tenants and histories that rows name.
 func (j *Judge) lacking(agent string, rows []ledger.Row) (versions []int64, tenants, histories []string) {
 	asked := make(map[lack]struct{})
 	for i := range rows {
@@ -223,8 +223,8 @@ func (j *Judge) readTenants(ctx context.Context, in *inquiry, ids []string) erro
 	return nil
 }
 
-// Done forgets what was found missing for an agent, once the rows that it was looked up for are judged: it may be there
-// by the next.
+// Done forgets what was found missing for an agent, once the rows in question are judged. It may exist by the next
+// report.
 func (j *Judge) Done(agent string) {
 	j.mu.Lock()
 	in := j.agents[agent]

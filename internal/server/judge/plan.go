@@ -10,18 +10,18 @@ import (
 	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
-// strangerFor is how long an agent may go on under the default plan after somebody made the tenant, seconds: one that
-// is cut off has not heard of it. Whoever is silent for as long is counted as lost.
+// strangerFor is how many seconds after a tenant was made an agent may still use the default plan for it. An agent that
+// is cut off has not heard of the tenant. One that is silent for as long is counted as lost.
 const strangerFor = 24 * 3600
 
-// history is which plans a tenant ever had; the zero value is of one that nobody made.
+// history is the plans that a tenant ever had; the zero value is of a tenant that nobody made.
 type history struct {
 	made  int64 // Unix seconds
 	plans []string
 }
 
-// check says why a row may not have its plan, or nil: an agent must not choose a cheaper one. What its tenant once had
-// it may, for an agent that is cut off goes on under that. Without a plan a row is billed by the slot.
+// check says why a row may not have its plan, or nil: an agent must not choose a cheaper one. A plan that the tenant
+// once had is allowed, because an agent that is cut off still uses it. A row without a plan is billed by its slot.
 func (h *history) check(row *ledger.Row, defaultPlan string) error {
 	switch {
 	case row.Plan == "" || slices.Contains(h.plans, row.Plan):
@@ -32,8 +32,8 @@ func (h *history) check(row *ledger.Row, defaultPlan string) error {
 	return fmt.Errorf("tenant %s never had plan %s", limit.Quote(row.Tenant), limit.Quote(row.Plan))
 }
 
-// plan is check by what is known, and where that is not enough by what was looked up for the agent: a plan may have
-// begun since.
+// plan checks a row's plan by what is known, and otherwise by what was looked up for the agent. A plan may have begun
+// since the history was read.
 func (j *Judge) plan(in *inquiry, row *ledger.Row, defaultPlan string) (lack, error) {
 	if row.Plan == "" {
 		return lack{}, nil

@@ -1,7 +1,7 @@
 package judge
 
-// recent is a bounded map that forgets what was not asked for of late: it holds at most 2 × most keys. The zero value
-// is not ready. Not safe for concurrent use.
+// recent is a bounded map that forgets keys not asked for lately. It holds at most 2 × most keys. The zero value is not
+// ready. It is not safe for concurrent use.
 type recent[K comparable, V any] struct {
 	most     int
 	now, was map[K]V // was is what now held when it was last full

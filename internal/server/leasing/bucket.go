@@ -15,13 +15,13 @@ import (
 const (
 	// keySep separates the parts of a bucket's key; no name, tenant or value may hold it.
 	keySep = "\x1f"
-	// maxKeyLen is the length of a key that is kept as it is: stores hold keys of
-	// 256 bytes, and need some of it for a prefix of their own.
+	// maxKeyLen is the longest key that is kept as it is. Stores hold keys of 256 bytes, and need some of it for a
+	// prefix of their own.
 	maxKeyLen = 200
 )
 
-// keyName is the limit's name as bucket keys have it. No name of a limit holds a "+", so what a
-// soft limit admits above itself, and the shadow version's limits, have buckets of their own.
+// keyName is the limit's name as bucket keys have it. No limit's name holds a "+". So the overage of a soft limit and
+// the limits of the shadow version have buckets of their own.
 func keyName(r *quotav1.Renewal) string {
 	name := r.Limit
 	if r.Shadow {
@@ -33,10 +33,9 @@ func keyName(r *quotav1.Renewal) string {
 	return name
 }
 
-// bucketKey names a bucket: the limit, the tenant whose plan holds it (empty at
-// the top level) and the values of its `by` attributes. A long key is cut to the
-// limit's name and a hash of the whole; "#" cannot begin a tenant's id, so that
-// the two forms never meet.
+// bucketKey names a bucket: the limit, the tenant whose plan holds it (empty at the top level) and the values of its
+// `by` attributes. A long key is cut to the limit's name and a hash of the whole. No tenant's id begins with "#", so
+// the two forms never collide.
 func bucketKey(name, tenant string, values []string) string {
 	n := len(name) + len(keySep) + len(tenant)
 	for _, v := range values {
@@ -64,8 +63,8 @@ func holderName(agent string, epoch int64) string {
 	return agent + "/" + strconv.FormatInt(epoch, 10)
 }
 
-// spec is the rule as a renewal step needs it at now. Windows are cut here, for
-// they need the time zone; which of the two the bucket is in, the store's clock says.
+// spec is the rule as a renewal step needs it at now. Windows are cut here, because that needs the time zone. The
+// store's clock decides which of the two the bucket is in.
 func spec(r *limit.Rule, now time.Time) lease.Spec {
 	l := &r.Limit
 	s := lease.Spec{

@@ -18,18 +18,19 @@ import (
 const (
 	// ledgeredFrom is the shortest window that the ledger is asked for: in shorter ones its answer comes too late.
 	ledgeredFrom = time.Hour
-	// figureWait is how long a call waits for the ledger, where a window cannot be begun without it. Its figure
-	// comes with a later renewal then.
+	// figureWait is how long a call waits for the ledger, where a window cannot begin without it. After that a later
+	// renewal brings the figure.
 	figureWait = 300 * time.Millisecond
-	// figureAge is how long a figure is told to the lease store, and how soon the ledger is asked again at most.
+	// figureAge is how long a figure is told to the lease store, and the least time between two questions to the
+	// ledger.
 	figureAge = 2 * time.Second
 	// figureTimeout bounds one question.
 	figureTimeout = 2 * time.Second
-	// figureWorkers is how many questions are under way at once, and figureQueue how many wait; beyond that
-	// buckets go on without an answer, and ask again.
+	// figureWorkers is how many questions are under way at once, and figureQueue how many wait. Beyond that, buckets go
+	// on without an answer, and ask again.
 	figureWorkers = 4
 	figureQueue   = 1024
-	// mostFigures bounds the buckets that figures are kept of.
+	// mostFigures bounds the buckets with a figure.
 	mostFigures = 16_384
 )
 
@@ -42,7 +43,7 @@ type counted struct {
 	from, to time.Time
 }
 
-// ledgered reports whether the ledger knows the use of each of the limit's buckets in the windows of spec.
+// ledgered reports whether the ledger knows the usage of each of the limit's buckets in the windows of spec.
 func ledgered(now *view.InForce, rule *limit.Rule, r *quotav1.Renewal, s *lease.Spec) bool {
 	slot := now.Rules.Policy.Slot.Microseconds()
 	return s.Algorithm == limit.FixedWindow && rule.Limit.Meter != "" && !rule.Limit.Shadow && !r.Shadow &&
@@ -50,7 +51,7 @@ func ledgered(now *view.InForce, rule *limit.Rule, r *quotav1.Renewal, s *lease.
 		(slot == 0 || s.WindowStart%slot == 0 && s.WindowEnd%slot == 0)
 }
 
-// countedOf says which rows of the ledger are the bucket's: those that agents make of it.
+// countedOf says which rows of the ledger belong to the bucket.
 func countedOf(rule *limit.Rule, r *quotav1.Renewal, s *lease.Spec) counted {
 	l := &rule.Limit
 	c := counted{
@@ -69,7 +70,7 @@ func countedOf(rule *limit.Rule, r *quotav1.Renewal, s *lease.Spec) counted {
 	return c
 }
 
-// countedTenant is whose usage a renewal's bucket holds; empty where it is that of all.
+// countedTenant is the tenant whose usage a renewal's bucket holds; empty if it holds everybody's.
 func countedTenant(rule *limit.Rule, r *quotav1.Renewal) string {
 	if own := tenantAt(rule, r); own >= 0 && own < len(r.Values) {
 		return r.Values[own]
@@ -77,8 +78,8 @@ func countedTenant(rule *limit.Rule, r *quotav1.Renewal) string {
 	return r.Tenant
 }
 
-// tenantAt is the place among a renewal's values of the tenant, where a limit that is no tenant's own
-// has a bucket for each; or -1.
+// tenantAt returns the index of the tenant among a renewal's values, or -1. Only a top-level limit with a bucket for
+// each tenant has one.
 func tenantAt(rule *limit.Rule, r *quotav1.Renewal) int {
 	if r.Tenant != "" {
 		return -1
@@ -86,8 +87,8 @@ func tenantAt(rule *limit.Rule, r *quotav1.Renewal) int {
 	return slices.Index(rule.Limit.By, limit.AttrTenant)
 }
 
-// figures asks the ledger what was used of windows that the lease store is not sure of, and keeps the
-// answers for the renewals to come. Its size and its questions are bounded.
+// figures asks the ledger how much was used in windows that the lease store is not sure of. It keeps the answers for
+// later renewals. Its size and its questions are bounded.
 type figures struct {
 	ledger  ledger.Store
 	policy  policystore.Store
@@ -110,7 +111,7 @@ type figure struct {
 	done  chan struct{} // closed when the question under way is answered; nil while there is none
 }
 
-// Lasting is for how long the ledger could be settled with without a break, by now; 0 where it cannot be.
+// Lasting says how long the ledger has taken reports without a break; 0 if it does not now.
 type Lasting interface{ Lasts() time.Duration }
 
 func newFigures(l ledger.Store, p policystore.Store, there Lasting, m *Metrics) *figures {
@@ -135,7 +136,7 @@ func (f *figures) run(ctx context.Context) {
 	workers.Wait()
 }
 
-// of returns the figure of a bucket, none where nobody is in doubt about it.
+// of returns the figure of a bucket; none if nobody doubts it.
 func (f *figures) of(key string) lease.Figure {
 	f.mu.Lock()
 	q := f.known[key]
@@ -151,7 +152,7 @@ func (f *figures) of(key string) lease.Figure {
 	return q.agedLocked()
 }
 
-// doubted notes whether the lease store would like to know more of a bucket.
+// doubted notes whether the lease store is in doubt about a bucket.
 func (f *figures) doubted(key string, of func() counted, doubted bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -168,7 +169,7 @@ func (f *figures) doubted(key string, of func() counted, doubted bool) {
 	}
 }
 
-// ask returns a bucket's figure, waiting for the ledger no longer than ctx. Its window is set always: the
+// ask returns a bucket's figure, waiting for the ledger no longer than ctx. Its window is always set, because the
 // ledger was asked.
 func (f *figures) ask(ctx context.Context, key string, of counted) lease.Figure {
 	f.mu.Lock()
@@ -264,7 +265,7 @@ func (f *figures) read(ctx context.Context, c *counted) (lease.Figure, error) {
 		return v, err
 	}
 	if v.Whole {
-		// A parent's bucket holds its descendants' requests as well, whose usage is their own.
+		// A parent's bucket also holds its descendants' requests, but their usage is their own.
 		parent, err := f.policy.Parent(ctx, c.tenant)
 		if err != nil {
 			return v, err

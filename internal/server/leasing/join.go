@@ -9,11 +9,11 @@ import (
 )
 
 const (
-	// joinWidth is how many batches are under way at once: one is answered while the next is on its way. More would be
-	// smaller, and what a trip to a node costs it and this server is the same for any batch.
+	// joinWidth is how many batches are under way at once: one is answered while the next is on its way. More batches
+	// would be smaller, while a trip to a node costs the node and this server the same for any batch.
 	joinWidth = 2
-	// joinBatch is how many renewals go into a batch at most, and joinWaiting how many
-	// wait; beyond that they are answered unavailable, and their agents come again.
+	// joinBatch is the most renewals of a batch, and joinWaiting the most that wait. Beyond that they are answered
+	// unavailable, and their agents come again.
 	joinBatch   = 1_000
 	joinWaiting = 64_000
 )
@@ -23,10 +23,10 @@ type Watched interface {
 	Run(ctx context.Context, tell func(lease.Loss), forgotBefore func(int64)) error
 }
 
-// Joiner joins the renewals of concurrent calls into batches for a store across the network, and all of one bucket that
-// wait into one visit of it: those that come while the bucket is under way go together, in their order, when it is
-// back. So a hundred gateways that come to a bucket at once cost the store two visits, and two of them never get in
-// each other's way here. While nothing is under way a call goes out at once, alone.
+// Joiner joins the renewals of concurrent calls into batches, for a store across the network. All waiting renewals of
+// one bucket go together, in their order. Those that come while the bucket is under way go when it is back. So a
+// hundred gateways that come to a bucket at once cost the store two visits, and two visits never collide. While nothing
+// is under way a call goes out at once, alone.
 type Joiner struct {
 	store lease.Store
 
@@ -66,8 +66,8 @@ func NewJoiner(store lease.Store) *Joiner {
 	return &Joiner{store: store, lines: make(map[string]*line), free: joinWidth}
 }
 
-// Renew implements lease.Store. When ctx ends first, renewals that were sent may still be
-// executed, which their numbers make harmless.
+// Renew implements lease.Store. When ctx ends first, renewals that were sent may still be executed. Their numbers make
+// that harmless.
 func (j *Joiner) Renew(ctx context.Context, renewals []lease.Renewal) []lease.Answer {
 	if len(renewals) == 0 {
 		return nil
@@ -154,8 +154,8 @@ func (j *Joiner) drain() {
 	}
 }
 
-// take removes the next batch, or gives the turn back. Renewals whose callers left are not sent: behind a store that
-// hung there may be more of them than it answers in the time that the others have.
+// take removes the next batch, or gives the turn back. Renewals whose callers left are not sent. After a store has
+// hung, it might not answer all of them within the time that the others have.
 func (j *Joiner) take() []place {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -190,8 +190,7 @@ func (j *Joiner) take() []place {
 	return places
 }
 
-// send is not bound to any caller's context: one that gives up must not undo its
-// neighbours.
+// send is not bound to any caller's context: a caller that gives up must not undo its neighbours.
 func (j *Joiner) send(places []place) {
 	ctx, cancel := context.WithTimeout(context.Background(), stepTimeout)
 	defer cancel()
@@ -211,7 +210,7 @@ func (j *Joiner) send(places []place) {
 	}
 }
 
-// back makes a bucket ready whose renewals came back, or forgets it where none wait.
+// back makes a bucket ready after its renewals came back, or forgets it where none wait.
 func (j *Joiner) back(key string) {
 	switch l := j.lines[key]; {
 	case l == nil || !l.away: // another of its renewals said so

@@ -21,7 +21,7 @@ type Policy interface {
 	// Wake asks for a look at the store before the next is due, Look waits for one.
 	Wake()
 	Look(ctx context.Context) error
-	// News returns what a stream has not been sent yet, and what is closed when there is more.
+	// News returns what a stream has not been sent yet, and a channel that is closed when there is more.
 	News(at *view.Cursor) ([]*quotav1.WatchResponse, <-chan struct{}, error)
 	// UnknownPolicy says why nothing can be answered before a policy is known.
 	UnknownPolicy() error
@@ -42,6 +42,7 @@ type Service struct {
 	holders  *holders
 	renewing *authn.Budgets // of renewals
 	watches  *watches
+	fleet    fleet
 	now      func() time.Time
 	stopping <-chan struct{} // closed when streams have to end
 }
@@ -68,7 +69,7 @@ func New(c Config) *Service {
 	}
 }
 
-// Run asks the ledger what calls would like to know, and tells it what it missed, until ctx ends.
+// Run asks the ledger for figures and writes late notes to it, until ctx ends.
 func (s *Service) Run(ctx context.Context) {
 	var running sync.WaitGroup
 	running.Go(func() { s.figures.run(ctx) })
@@ -76,5 +77,5 @@ func (s *Service) Run(ctx context.Context) {
 	running.Wait()
 }
 
-// Forget has the ledger told again who has leases: it is another than before.
+// Forget has the ledger told again who holds leases, because it is another than before.
 func (s *Service) Forget() { s.holders.forget() }

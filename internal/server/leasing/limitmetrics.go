@@ -11,12 +11,12 @@ import (
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
-// otherLimits is the label of limits that no plan and not the top level names: those
-// that tenants' overrides add. Tenants are millions, and may name them as they like.
+// otherLimits is the label of limits that only tenants' overrides name. Tenants are millions, and may name limits as
+// they like.
 const otherLimits = "(override)"
 
-// limitMetrics count what leases do, by limit and kind. Labels are as many as the
-// policy in force and its shadow name limits; those of limits that are gone go too.
+// limitMetrics count leases' events, by limit and kind. There are labels for each limit that the policy in force or its
+// shadow names; those of limits that are gone are dropped.
 type limitMetrics struct {
 	renewals *prometheus.CounterVec // limit, status
 	granted  *prometheus.CounterVec // limit, kind, like all that follow
@@ -40,8 +40,8 @@ type limitCounts struct {
 	out, drawn                        prometheus.Observer
 }
 
-// outBuckets tell how near to a limit leases are, and how far above: 1 is the limit, and
-// what epsilon allows is just above it.
+// outBuckets show how near to a limit leases are, and how far above. 1 is the limit; leases within epsilon are just
+// above it.
 var outBuckets = []float64{0.1, 0.25, 0.5, 0.75, 0.9, 1, 1.01, 1.05, 1.1, 1.25, 2}
 
 func newLimitMetrics(renewals *prometheus.CounterVec) *limitMetrics {
@@ -67,7 +67,7 @@ func (m *limitMetrics) collectors() []prometheus.Collector {
 	return []prometheus.Collector{m.granted, m.returned, m.denied, m.healed, m.out, m.drawn}
 }
 
-// kindOf is which of a limit's buckets a renewal is of.
+// kindOf says which kind of the limit's buckets a renewal is of.
 func kindOf(r *quotav1.Renewal) string {
 	switch {
 	case r.Shadow:
@@ -78,7 +78,7 @@ func kindOf(r *quotav1.Renewal) string {
 	return "limit"
 }
 
-// answered counts one renewal, its answer, and how much of the bucket is out then.
+// answered counts one renewal, its answer, and how much of the bucket is then out.
 func (c *limitCounts) answered(r *quotav1.Renewal, g *quotav1.Grant, spec *lease.Spec, after *lease.Grant) {
 	if s := int(g.Status); s < len(c.status) {
 		c.status[s].Inc()

@@ -36,13 +36,13 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 			Name: "quota_server_watchers", Help: "Agents that watch for changes.",
 		}),
 		figures: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "quota_server_ledger_figures_total", Help: "Questions to the ledger of what was used of a window that the lease store does not know, by result: known or unknown.",
+			Name: "quota_server_ledger_figures_total", Help: "Questions to the ledger about the usage of a window that the lease store does not know, by result: known or unknown.",
 		}, []string{"result"}),
 		unnoted: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "quota_server_unnoted_holders_total", Help: "Calls that were answered before the ledger knew that their agent may have usage of their tenants, because it did not answer in time: until it does, usage may be called complete without that agent's.",
+			Name: "quota_server_unnoted_holders_total", Help: "Calls whose agent the ledger noted as a holder of their tenants more than 5 s later, or not at all because too many waited. Meanwhile usage may have been called complete without that agent's.",
 		}),
 		foreign: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "quota_server_foreign_buckets_total", Help: "Renewals of buckets that the lease store holds in a later build's format, answered as if the store were away: this server is to be replaced.",
+			Name: "quota_server_foreign_buckets_total", Help: "Renewals of buckets in the format of a later build, answered as if the lease store were away. This server must be replaced.",
 		}),
 	}
 	m.limits = newLimitMetrics(m.renewals)
@@ -57,5 +57,5 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 // Names reports whether a policy names a limit: see Follow.
 func (m *Metrics) Names(limit string) bool { return m.limits.names(limit) }
 
-// Follow drops the counters of limits that neither the policy in force names nor the one that is tried.
+// Follow drops the counters of limits that neither the policy in force nor the shadow names.
 func (m *Metrics) Follow(rules, tried *limit.Rules) { m.limits.follow(rules, tried) }

@@ -10,9 +10,10 @@ import (
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
-// narrow says what the tenants that a call asks for are to its key, nil for within all of them, and adds to wrong the
-// renewals that are not the key's. A bucket is of a tenant that the renewal names, or, of the policy's top level, of
-// one among its values. That of a tenant above is spent of by the requests of those below.
+// narrow says how each tenant that a call asks for relates to its key; nil means that all are within. It adds to wrong
+// the renewals that the key does not cover. A bucket's tenant is the one that the renewal names, or, for a top-level
+// limit, one among its values. A key may spend from a bucket of a tenant above its own, because requests of tenants
+// below spend from it.
 func (s *Service) narrow(ctx context.Context, now *view.InForce, req *quotav1.RenewRequest, wrong map[int]error) ([]authn.Reach, map[int]error) {
 	p := authn.PrincipalOf(ctx)
 	if p.Scope == nil {
@@ -58,7 +59,7 @@ func (s *Service) narrow(ctx context.Context, now *view.InForce, req *quotav1.Re
 	return all[:len(req.Tenants)], wrong
 }
 
-// topTenant is whose bucket a renewal of the policy's top level is of; empty where it is everybody's.
+// topTenant is the tenant of the bucket of a top-level renewal; empty if the bucket is everybody's.
 func topTenant(now *view.InForce, r *quotav1.Renewal) string {
 	rules := now.Rules
 	if r.Shadow {
@@ -75,8 +76,8 @@ func topTenant(now *view.InForce, r *quotav1.Renewal) string {
 	return ""
 }
 
-// tell leaves out of a message what is not the key's to know: other tenants. Where that cannot be found out now, the
-// agent asks again for all that it uses.
+// tell removes from a message the tenants that the key does not cover. If that cannot be found out now, the agent asks
+// again for all tenants that it uses.
 func tell(ctx context.Context, s *authn.Scope, m *quotav1.WatchResponse) {
 	if !s.NarrowsTenants() {
 		return
@@ -98,7 +99,7 @@ func tell(ctx context.Context, s *authn.Scope, m *quotav1.WatchResponse) {
 		m.Tenants = slices.DeleteFunc(m.Tenants, func(*quotav1.Tenant) bool { i++; return !is[i] })
 	}
 	if m.Switches != nil && len(m.Switches.DeniedTenants) > 0 {
-		// Nobody says switches again: one that may be of the key's tenants is told.
+		// Nobody sends switches again, so a tenant that may be covered is told.
 		is, i := s.Reach(ctx, m.Switches.DeniedTenants), -1
 		m.Switches.DeniedTenants = slices.DeleteFunc(slices.Clone(m.Switches.DeniedTenants), func(string) bool { i++; return is[i] == authn.Outside })
 	}

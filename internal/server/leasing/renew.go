@@ -17,12 +17,11 @@ import (
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
-// stepTimeout bounds the lease store's part of a call. An agent that waits longer
-// has long been told by its own deadline.
+// stepTimeout bounds the lease store's part of a call. By default an agent waits no longer for the call.
 const stepTimeout = 2 * time.Second
 
-// renewBudget is of buckets renewed and tenants asked for. A gateway of 10,000 tenants that starts uses a tenth of it.
-// It also bounds the buckets that one key can fill the lease store with.
+// renewBudget counts buckets renewed and tenants asked for. A gateway of 10,000 tenants that starts uses a tenth of it.
+// It also bounds the buckets that one key can create in the lease store.
 var renewBudget = authn.Allowance{Burst: 250_000, Rate: 50_000, What: "renewals and tenants"}
 
 // Renew answers renewals of many buckets in one batch to the lease store.
@@ -47,6 +46,7 @@ func (s *Service) Renew(ctx context.Context, req *quotav1.RenewRequest) (*quotav
 		Grants:        make([]*quotav1.Grant, len(req.Renewals)),
 		Tenants:       make([]*quotav1.Tenant, len(req.Tenants)),
 		PolicyVersion: now.Version(),
+		Agents:        s.fleet.hear(req.Agent, time.Now()),
 	}
 	for i, id := range req.Tenants {
 		if id == "" || asked != nil && asked[i] == authn.Undecided {
@@ -65,14 +65,13 @@ func (s *Service) Renew(ctx context.Context, req *quotav1.RenewRequest) (*quotav
 		resp.Tenants[i] = wire.TenantToProto(r.Tenant)
 	}
 	by := authn.PrincipalOf(ctx)
-	noted := s.holders.note(ledger.Hold{Epoch: ledger.Epoch{Agent: req.Agent, Epoch: req.Epoch}, Tenants: mayUse(req, &who), Key: by.Key()})
+	s.holders.note(ledger.Hold{Epoch: ledger.Epoch{Agent: req.Agent, Epoch: req.Epoch}, Tenants: mayUse(req, &who), Key: by.Key()})
 	s.grant(ctx, req, now, &who, wrong, resp)
-	noted()
 	return resp, nil
 }
 
-// mayUse are the tenants that the agent may have usage of once it has the answer: limits without a rate need no lease,
-// so that what it is told of a tenant suffices. The empty tenant is usage that is of none.
+// mayUse returns the tenants of which the agent may have usage once it has the answer. Limits without a rate need no
+// lease, so knowing a tenant's rules suffices. The empty tenant stands for usage without a tenant.
 func mayUse(req *quotav1.RenewRequest, who *tenantsByID) []string {
 	tenants := make([]string, 0, len(who.places)+1)
 	for id, at := range who.places {
@@ -88,8 +87,8 @@ func mayUse(req *quotav1.RenewRequest, who *tenantsByID) []string {
 	return tenants
 }
 
-// wrongRenewals returns the renewals that break a bound, by their places, and what is wrong with them. They hold back
-// no other of the call: an agent asks for hundreds of buckets at once, and again with the same of them.
+// wrongRenewals returns the renewals that break a bound, by their places, with their faults. They hold back no other
+// renewal of the call: an agent asks for hundreds of buckets at once, and repeats its requests.
 func wrongRenewals(req *quotav1.RenewRequest) map[int]error {
 	var wrong map[int]error
 	for i, r := range req.Renewals {
@@ -103,8 +102,8 @@ func wrongRenewals(req *quotav1.RenewRequest) map[int]error {
 	return wrong
 }
 
-// tenantsOf resolves every tenant that the call names, each once; not those of wrong renewals, nor those that it asks
-// for and that are not the key's.
+// tenantsOf resolves every tenant that the call names, each once. It leaves out tenants of wrong renewals, and tenants
+// asked for that the key does not cover.
 func (s *Service) tenantsOf(ctx context.Context, req *quotav1.RenewRequest, asked []authn.Reach, wrong map[int]error) tenantsByID {
 	most := len(req.Tenants) + len(req.Renewals)
 	who := tenantsByID{places: make(map[string]int, most)}
@@ -129,7 +128,7 @@ func (s *Service) tenantsOf(ctx context.Context, req *quotav1.RenewRequest, aske
 	return who
 }
 
-// tenantsByID are the tenants that a call names. They are large, and stay where they are.
+// tenantsByID are the tenants that a call names. They are large, so they are not copied.
 type tenantsByID struct {
 	places map[string]int
 	all    []view.Resolved
@@ -214,8 +213,8 @@ func (s *Service) grant(ctx context.Context, req *quotav1.RenewRequest, now *vie
 	}
 }
 
-// consult asks the ledger for the windows that the lease store would not begin, and sends these renewals once
-// more; of others that it is in doubt about the next renewals bring the figure.
+// consult asks the ledger about windows that the lease store would not begin without a figure, and sends these renewals
+// once more. Where the store only doubts its figure, a later renewal brings the ledger's.
 func (s *Service) consult(ctx context.Context, req *quotav1.RenewRequest, in map[int]*limit.Rule, places []int, renewals []lease.Renewal, answers []lease.Answer) {
 	wait, cancel := context.WithTimeout(ctx, figureWait)
 	defer cancel()
@@ -249,7 +248,7 @@ func (s *Service) consult(ctx context.Context, req *quotav1.RenewRequest, in map
 	}
 }
 
-// find returns the rule that a renewal is of. Without one, the status says why.
+// find returns the rule of a renewal. Without one, the status says why.
 func find(now *view.InForce, who *tenantsByID, r *quotav1.Renewal) (*limit.Rule, quotav1.Grant_Status) {
 	rules, status := rulesOf(now, who, r)
 	for _, rule := range rules {
@@ -267,7 +266,7 @@ func find(now *view.InForce, who *tenantsByID, r *quotav1.Renewal) (*limit.Rule,
 	return nil, status
 }
 
-// rulesOf returns the rules that the renewal's is one of, and what to say when it is not.
+// rulesOf returns the rules among which the renewal's is sought, and the status if it is not among them.
 func rulesOf(now *view.InForce, who *tenantsByID, r *quotav1.Renewal) ([]*limit.Rule, quotav1.Grant_Status) {
 	rules := now.Rules
 	if r.Shadow {

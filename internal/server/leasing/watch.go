@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/f4ee788f/quota/internal/core/fault"
 	"github.com/f4ee788f/quota/internal/listen"
@@ -15,20 +16,19 @@ import (
 )
 
 const (
-	// maxWatches bounds an agent's streams: one, and what is left of those before it.
+	// maxWatches bounds an agent's streams: one, and the remains of earlier ones.
 	maxWatches = 4
-	// maxWatchesOfPeer bounds those of one address, for a key may be for names that begin alike, and then whoever has
-	// it invents agents. It is above ten thousand gateways behind one proxy. maxAllWatches leaves other addresses as
-	// many.
+	// maxWatchesOfPeer bounds the streams of one address, because a key may be for all names with a prefix, and so let
+	// its owner invent agents. It is above ten thousand gateways behind one proxy. maxAllWatches leaves other addresses
+	// as many.
 	maxWatchesOfPeer = 16_384
 	maxAllWatches    = 2 * maxWatchesOfPeer
 )
 
-// errGaveWay ends the oldest of an agent's streams when it begins one more than it may have: the newest is the one that
-// it reads.
+// errGaveWay ends the oldest of an agent's streams when it begins one too many. The agent reads the newest.
 var errGaveWay = fmt.Errorf("%w: the agent watches %d times since, as often as it may: the oldest stream ends", fault.ErrBusy, maxWatches)
 
-// watches holds the streams of each agent, the oldest first. There are as many as bounds has it at most.
+// watches holds the streams of each agent, the oldest first. bounds limits their number.
 type watches struct {
 	bounds *listen.Streams
 
@@ -36,7 +36,7 @@ type watches struct {
 	of map[string][]*watching
 }
 
-// watching is a stream under way. What ends it says why.
+// watching is a stream under way. end ends it, with the reason.
 type watching struct{ end context.CancelCauseFunc }
 
 func newWatches() *watches {
@@ -46,7 +46,7 @@ func newWatches() *watches {
 	}
 }
 
-// begin adds a stream, which is to end with the context that it returns. end is to be called when it has.
+// begin adds a stream, which must end with the returned context. The caller then calls end.
 func (w *watches) begin(ctx context.Context, agent string) (_ context.Context, end func(), err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	mine := &watching{cancel}
@@ -74,18 +74,15 @@ func (w *watches) begin(ctx context.Context, agent string) (_ context.Context, e
 	}, nil
 }
 
-// Watch sends what is in force, then every change. A stream has no queue: it
-// remembers what it was sent and takes what is newer from the view, so that a
-// slow one costs nothing but is told, when it is too far behind, to ask again for
-// its tenants.
+// Watch sends what is in force, then every change. A stream has no queue: it remembers what it was sent, and takes what
+// is newer from the view. So a slow stream costs no memory; one too far behind is told to ask for its tenants again.
 func (s *Service) Watch(req *quotav1.WatchRequest, stream quotav1.LeaseService_WatchServer) error {
 	ctx := stream.Context()
 	if err := authn.SpeaksFor(ctx, req.Agent); err != nil {
 		return err
 	}
 	if req.PolicyVersion > s.view.Current().Version() || req.TenantChange > s.view.Current().Heads.Tenants {
-		// Another server told the agent first. When the store does not answer, what
-		// is in memory is the best there is.
+		// Another server told the agent first. If the store does not answer, the view in memory has to do.
 		_ = s.view.Look(ctx)
 	}
 	ctx, end, err := s.watches.begin(ctx, req.Agent)
@@ -98,7 +95,15 @@ func (s *Service) Watch(req *quotav1.WatchRequest, stream quotav1.LeaseService_W
 	s.metrics.watchers.Inc()
 	defer s.metrics.watchers.Dec()
 	at := view.Cursor{Tenants: req.TenantChange}
-	for {
+	tick := time.NewTicker(heardFor / 3)
+	defer tick.Stop()
+	for told := int32(0); ; {
+		if agents := s.fleet.hear(req.Agent, time.Now()); agents != told {
+			if err := send(&quotav1.WatchResponse{Agents: agents}); err != nil {
+				return err
+			}
+			told = agents
+		}
 		messages, changed, err := s.view.News(&at)
 		if err != nil {
 			return err
@@ -111,6 +116,7 @@ func (s *Service) Watch(req *quotav1.WatchRequest, stream quotav1.LeaseService_W
 		}
 		select {
 		case <-changed:
+		case <-tick.C:
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-s.stopping:

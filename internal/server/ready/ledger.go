@@ -6,18 +6,18 @@ import (
 	"time"
 )
 
-// mostGap is how long a part may go without an answer and be taken to have been there all the while: it is asked each
-// second, and has two to answer.
+// mostGap is the longest time without an answer that does not count as a break. A part is asked each second, and has
+// two seconds to answer.
 const mostGap = 5 * time.Second
 
-// unbroken is a time that goes on while it is said to, at least every mostGap. Clocks tell no such time by themselves:
-// they go on while the machine, or all there is, stands still.
+// unbroken measures a time without a break: goesOn must be called at least every mostGap. A clock alone cannot, because
+// it goes on while the machine, or everything, stands still.
 type unbroken struct {
 	mu          sync.Mutex
 	since, last time.Time // by the wall clock
 }
 
-// Ledger is readiness of a ledger, which can be settled with, and for how long it was there without a break.
+// Ledger is the readiness of a ledger to take reports, and how long it has lasted without a break.
 type Ledger struct {
 	ping func(context.Context) error
 	unbroken
@@ -26,10 +26,10 @@ type Ledger struct {
 // NewLedger returns the part of a ledger that is pinged.
 func NewLedger(ping func(context.Context) error) *Ledger { return &Ledger{ping: ping} }
 
-// Part is how readiness asks it, each second.
+// Part is the part of readiness that asks it, each second.
 func (l *Ledger) Part() Part { return Part{"ledger", l.check} }
 
-// Lasts returns for how long it has been there by now, 0 if it is not.
+// Lasts returns how long the ledger has been there without a break, 0 if it is not there.
 func (l *Ledger) Lasts() time.Duration { return l.lasts() }
 
 func (l *Ledger) check(ctx context.Context) error {
@@ -40,7 +40,7 @@ func (l *Ledger) check(ctx context.Context) error {
 	return err
 }
 
-// goesOn says that it goes on, or begins.
+// goesOn continues the time, or begins it.
 func (u *unbroken) goesOn() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -51,7 +51,7 @@ func (u *unbroken) goesOn() {
 	u.last = at
 }
 
-// lasts returns for how long it has gone on by now, 0 if it does not.
+// lasts returns how long the time has gone on, 0 if it does not.
 func (u *unbroken) lasts() time.Duration {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -62,10 +62,10 @@ func (u *unbroken) lasts() time.Duration {
 	return at.Sub(u.since)
 }
 
-// brokenLocked reports whether nothing was said for too long by at, or the clock was set back.
+// brokenLocked reports whether the last call was too long before at, or the clock was set back.
 func (u *unbroken) brokenLocked(at time.Time) bool {
 	return at.Before(u.last) || at.Sub(u.last) > mostGap
 }
 
-// wall is the time by the wall clock. The monotonic one may stand while a machine is suspended, and others go on.
+// wall is the time by the wall clock. The monotonic clock may stand while a machine is suspended and others go on.
 func wall() time.Time { return time.Now().Round(0) }

@@ -18,7 +18,7 @@ import (
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
-// formats are the files that there are: their types, and how their names end.
+// formats are the file formats: their content types, and the ends of their names.
 var formats = map[string]struct {
 	format quotav1.ExportBreakdownRequest_Format
 	media  string
@@ -28,9 +28,8 @@ var formats = map[string]struct {
 	"parquet": {quotav1.ExportBreakdownRequest_FORMAT_PARQUET, "application/vnd.apache.parquet"},
 }
 
-// download serves ExportBreakdown as a file, by the parameters of ListBreakdownRequest and
-// format. How many rows it has, and its digest, follow it as trailers; a file that broke
-// off has none, and its connection is cut.
+// download serves ExportBreakdown as a file, by the parameters of ListBreakdownRequest and format. The number of rows
+// and the digest follow as trailers. A file that broke off has no trailers, and its connection is cut.
 func download(serve serveFunc, export exportFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		ctx := metadata.NewIncomingContext(r.Context(), metadata.Pairs())
@@ -44,7 +43,7 @@ func download(serve serveFunc, export exportFunc) http.HandlerFunc {
 			return req, err
 		}, func(ctx context.Context) error {
 			control := http.NewResponseController(w)
-			// None but for a write: the first row of many may take its time.
+			// Only single writes have a deadline: the first row of many may take its time.
 			if err := control.SetWriteDeadline(time.Time{}); err != nil {
 				return err
 			}

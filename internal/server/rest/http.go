@@ -51,8 +51,8 @@ type Keys interface {
 	InsecurelyOpen() bool // and always will be
 }
 
-// NewHandler serves health, metrics and REST. Health and metrics need no key: they
-// tell nothing of tenants. Where certificates are asked for, REST is served only with one.
+// NewHandler serves health, metrics and REST. Health and metrics need no key, because they tell nothing of tenants.
+// Where client certificates are asked for, REST is served only with one.
 func NewHandler(c Config) (http.Handler, error) {
 	ctx, download := context.Background(), download(c.Serve, c.Export)
 	useQueryParser()
@@ -97,9 +97,8 @@ func NewHandler(c Config) (http.Handler, error) {
 		}{ready, reasons})
 	})
 	mux.Handle("GET /metrics", promhttp.HandlerFor(c.Gatherer, promhttp.HandlerOpts{}))
-	// A web page must not reach the services by way of its reader's browser: neither
-	// by a request to this address, nor, while no key is asked for, by a name of its
-	// own that it has pointed here.
+	// A web page must not reach the services through its reader's browser. It could send a request to this address.
+	// While no key is asked for, it could also point a name of its own here.
 	sameOrigin := http.NewCrossOriginProtection()
 	mux.HandleFunc("/v1/", func(w http.ResponseWriter, r *http.Request) {
 		if at, err := netip.ParseAddrPort(r.RemoteAddr); err == nil {
@@ -130,7 +129,7 @@ func NewHandler(c Config) (http.Handler, error) {
 		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
 		gateway.ServeHTTP(w, r)
 	})
-	// The mux would redirect a path that is not clean to a clean one, of another tenant: no id has such a path.
+	// The mux would redirect an unclean path to the clean one, of another tenant. No id has an unclean path.
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if p := r.URL.Path; p != "/" && !limit.CleanSegments(strings.TrimPrefix(p, "/")) {
 			refuse(w, http.StatusBadRequest, fmt.Errorf("%w: the path %s has an empty, . or .. element; no id has any", fault.ErrInvalid, limit.Quote(p)))
@@ -140,8 +139,8 @@ func NewHandler(c Config) (http.Handler, error) {
 	}), nil
 }
 
-// loopbackHost reports whether a request was meant for this machine by an address, or
-// by the one name that is nobody else's.
+// loopbackHost reports whether a request was meant for this machine: by an address, or by the name localhost, which
+// nobody else can own.
 func loopbackHost(hostport string) bool {
 	host, _, err := net.SplitHostPort(hostport)
 	if err != nil {
@@ -154,7 +153,7 @@ func loopbackHost(hostport string) bool {
 	return ip != nil && ip.IsLoopback()
 }
 
-// refuse answers what does not reach the services, in the shape of their errors.
+// refuse answers a request that does not reach the services, in the shape of their errors.
 func refuse(w http.ResponseWriter, code int, err error) {
 	writeJSON(w, code, struct {
 		Code    codes.Code `json:"code"`

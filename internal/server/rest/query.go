@@ -20,8 +20,8 @@ import (
 	"github.com/f4ee788f/quota/internal/core/fault"
 )
 
-// The parameters of a REST call are held as strictly as its body. One that is misspelt
-// would otherwise be left out, and ?tennant=acme answered with the usage of all tenants.
+// The parameters of a REST call are checked as strictly as its body. Otherwise a misspelt one would be left out, and
+// ?tennant=acme answered with the usage of all tenants.
 
 type queryKey struct{}
 
@@ -60,8 +60,7 @@ func checkQuery(ctx context.Context, message protoreflect.MessageDescriptor) err
 	return nil
 }
 
-// queryParser says which values are allowed where the gateway's own would only say
-// that one is not.
+// queryParser lists the allowed values where the gateway's own parser would only say that a value is wrong.
 type queryParser struct{ runtime.DefaultQueryParser }
 
 // Parse sets the message's fields from the parameters.
@@ -90,7 +89,7 @@ func (p *queryParser) Parse(message proto.Message, query url.Values, filter *uti
 	return p.DefaultQueryParser.Parse(message, query, filter)
 }
 
-// names lists an enum's values as a sentence has them, without the one that says nothing.
+// names lists an enum's values as in a sentence, without the unspecified one.
 func names(enum protoreflect.EnumDescriptor) string {
 	var all []string
 	for i := range enum.Values().Len() {
@@ -110,7 +109,7 @@ var useQueryParser = sync.OnceFunc(func() {
 // routingError answers for paths and methods that REST does not have.
 func routingError(ctx context.Context, mux *runtime.ServeMux, m runtime.Marshaler, w http.ResponseWriter, r *http.Request, code int) {
 	if code == http.StatusMethodNotAllowed {
-		// The gateway would make a 501 of it.
+		// The gateway would turn it into a 501.
 		runtime.HTTPError(ctx, mux, m, w, r, &runtime.HTTPStatusError{
 			HTTPStatus: code, Err: status.Errorf(codes.Unimplemented, "%s is not served at this path", r.Method),
 		})

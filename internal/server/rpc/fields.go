@@ -8,10 +8,10 @@ import (
 	"github.com/f4ee788f/quota/internal/core/wire"
 )
 
-// Actor is who does what a server does by itself, in the audit log.
+// Actor is the name in the audit log for what a server does by itself.
 const Actor = "server"
 
-// Page is how many a page has that asks for n, where 0 leaves it to the server.
+// Page is the size of a page for which n were asked; 0 leaves it to the server.
 func Page(n int32) int {
 	if n == 0 {
 		return wire.DefaultPage
@@ -35,7 +35,7 @@ func Moment(ms int64) time.Time {
 	return time.UnixMilli(ms)
 }
 
-// Text is s without bytes that are no text, which gRPC does not carry.
+// Text is s with bytes that are no text replaced, because gRPC does not carry them.
 func Text(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 
 // StatusLabel is a status as the label "status" of a metric has it.

@@ -18,8 +18,8 @@ const (
 	ProgressEvery = 500 * time.Millisecond
 )
 
-// Until returns a context that also ends when the server begins to stop, which long work
-// must not hold up. cancel is to be called when the work is over.
+// Until returns a context that also ends when the server begins to stop, so that long work does not hold that up. The
+// caller calls cancel when the work is over.
 func Until(ctx context.Context, stopping <-chan struct{}) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	go func() {
@@ -32,8 +32,8 @@ func Until(ctx context.Context, stopping <-chan struct{}) (context.Context, cont
 	return ctx, cancel
 }
 
-// Patient is send for a reader that may take Stall for a message, and no longer than ctx: its error is then the cause
-// of ctx's end. A send that takes longer goes on beside the error, until its stream ends: when its handler returns.
+// Patient bounds send: a reader may take Stall for a message, and no longer than ctx, whose cause is then the error. A
+// send that takes longer runs on in the background until its handler returns, which ends the stream.
 func Patient[M any](ctx context.Context, send func(M) error) func(M) error {
 	return func(m M) error {
 		sent := make(chan error, 1)

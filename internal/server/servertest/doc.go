@@ -1,3 +1,3 @@
-// Package servertest has what tests of the server's rooms share: stores on each engine at a time of their own, a policy
-// store that can be spoilt or put in place of another, and the reading of metrics.
+// Package servertest has what tests of the server's rooms share. It opens stores on each engine at a time of the test's
+// choice, spoils or replaces a policy store, and reads metrics.
 package servertest

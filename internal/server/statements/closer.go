@@ -17,7 +17,7 @@ import (
 const (
 	// closeEvery is how often a server looks for periods to close.
 	closeEvery = 10 * time.Minute
-	// closeTerm is how long one leads without saying so again: until another does its work.
+	// closeTerm is how long a server leads without renewing its lead; then another may.
 	closeTerm = 2 * closeEvery
 	// maxFaulty is how many tenants' faults are kept, so that each is logged once; beyond, they
 	// are counted.

@@ -39,7 +39,7 @@ func (s *Service) course(ctx context.Context, sub *terms.Subscriber) (*course, e
 	return courseAfter(sub, home, closed)
 }
 
-// courseAfter is where a tenant's periods stand after its last statements. Before any, they begin with the first slot
+// courseAfter is the state of a tenant's periods after its last statements. Before any, they begin with the first slot
 // that it pays for, its own or a member's.
 func courseAfter(sub *terms.Subscriber, home terms.Household, closed []terms.Closed) (*course, error) {
 	c := &course{closed: closed, home: home}
@@ -54,8 +54,8 @@ func courseAfter(sub *terms.Subscriber, home terms.Household, closed []terms.Clo
 		}
 		return c, nil
 	}
-	// It begins where the last one ended, wherever the edges are now: the rules of a time zone
-	// change, and a gap would never be billed.
+	// It begins where the last one ended, wherever the edges are now. The rules of a time zone change, and a gap would
+	// never be billed.
 	last := c.closed[0].Period
 	if c.next = c.cycle.At(last.To); c.next.Name <= last.Name {
 		c.next = c.cycle.At(c.next.To)
@@ -80,7 +80,7 @@ func (c *course) at(t int64) billing.Period {
 	return c.cycle.At(t)
 }
 
-// PeriodAt is the billing period of a tenant that a time is in: of whoever pays for it then.
+// PeriodAt is the billing period that a time is in, for a tenant. It is the period of the tenant's payer at that time.
 func (s *Service) PeriodAt(ctx context.Context, tenant string, at time.Time) (p billing.Period, err error) {
 	payers, err := s.policy.Payers(ctx, tenant)
 	if err != nil {

@@ -30,7 +30,8 @@ func (s *Service) wouldUse(ctx context.Context, c *terms.Credit) error {
 	return s.paysIn(ctx, &subscriber, c.Currency)
 }
 
-// paysSome refuses a tenant that pays for nothing from the present period on: it has been deleted, or others pay.
+// paysSome refuses a tenant that pays for nothing from the present period on. It has been deleted, or others pay for
+// it.
 func (s *Service) paysSome(ctx context.Context, of *terms.Subscriber) error {
 	c, err := s.course(ctx, of)
 	if err != nil {
@@ -51,8 +52,8 @@ func (s *Service) paysSome(ctx context.Context, of *terms.Subscriber) error {
 	return fmt.Errorf("%w: its parent pays for tenant %s, whose usage is on %s's statements: give the credit to %s", fault.ErrInvalid, of.ID, payer, payer)
 }
 
-// paysIn refuses a currency that no plan has cost since the tenant began: a statement pays
-// from credits of its own currency, so that a credit in another would never be used.
+// paysIn refuses a currency that no plan has been priced in since the tenant began. A statement uses only credits in
+// its own currency, so a credit in another would never be used.
 func (s *Service) paysIn(ctx context.Context, subscriber *terms.Subscriber, currency string) error {
 	tenant := subscriber.ID
 	ever := billing.Period{From: subscriber.Subscriptions[0].From, To: 1 << 62}

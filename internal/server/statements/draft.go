@@ -27,6 +27,7 @@ type draft struct {
 	plans    int64          // terms.Closed.Plans
 	complete time.Time
 	lagging  []string
+	lost     ledger.Losses // of the period and those whose late usage is on it
 	withheld []ledger.Withheld
 }
 
@@ -83,7 +84,7 @@ func (s *Service) draft(ctx context.Context, tenant string, which func(*course, 
 	if err != nil {
 		return nil, err
 	}
-	d := &draft{period: in.Period, next: c.next, number: int64(len(c.closed)) + 1, billing: subscriber.Billing.Text(), plans: plansBefore(&subscriber, &c.home, in.Period.To), complete: sums.Complete, lagging: sums.Lagging}
+	d := &draft{period: in.Period, next: c.next, number: int64(len(c.closed)) + 1, billing: subscriber.Billing.Text(), plans: plansBefore(&subscriber, &c.home, in.Period.To), complete: sums.Complete, lagging: sums.Lagging, lost: sums.Lost}
 	if d.withheld, err = s.withheld(ctx, in); err != nil {
 		return nil, err
 	}
@@ -93,7 +94,7 @@ func (s *Service) draft(ctx context.Context, tenant string, which func(*course, 
 	return d, nil
 }
 
-// plansBefore is terms.Closed.Plans.
+// plansBefore is the value of terms.Closed.Plans.
 func plansBefore(sub *terms.Subscriber, home *terms.Household, to int64) (n int64) {
 	for _, of := range slices.Concat([]terms.Subscriber{*sub}, home.Members) {
 		for _, had := range of.Subscriptions {
@@ -112,8 +113,8 @@ func plansBefore(sub *terms.Subscriber, home *terms.Household, to int64) (n int6
 	return n
 }
 
-// sameLedger refuses a ledger that has not the block that the last statement was made at: one that was
-// restored, or is another's. What it has above that height is not what came since.
+// sameLedger refuses a ledger without the block of the last statement: a restored one, or another. Its blocks above
+// that height would not be what came since.
 func (s *Service) sameLedger(ctx context.Context, last *terms.Closed) error {
 	if last.Block.Height == 0 {
 		return nil
@@ -164,8 +165,8 @@ func (d *draft) mayClose(now time.Time, force string) error {
 		d.Tenant, d.period.Name, end, through, held)
 }
 
-// usage reads what the statement is made of at the newest block, and the prices of it. Hours
-// that nothing divides are read whole, from roll-ups: so are all but a few of a period.
+// usage reads the units and prices of a statement at the newest block. Hours that no change divides are read whole,
+// from roll-ups. They are all but a few of a period.
 func (s *Service) usage(ctx context.Context, in *billing.Input) (ledger.SealedSums, error) {
 	shadows, err := s.policy.Shadows(ctx)
 	if err != nil {
@@ -177,8 +178,7 @@ func (s *Service) usage(ctx context.Context, in *billing.Input) (ledger.SealedSu
 	for {
 		cut := in.Divided()
 		sums, err := s.sealed(ctx, in, shadows, cut)
-		// Of the versions that usage is of besides, none begins in the period; a policy that is
-		// applied meanwhile does.
+		// The other versions of the usage do not begin in the period, but a policy that is applied meanwhile does.
 		divides := func(hour int64) bool { return !slices.Contains(cut, hour) }
 		if err != nil || !slices.ContainsFunc(in.Divided(), divides) {
 			return sums, err
@@ -198,7 +198,7 @@ func (s *Service) sealed(ctx context.Context, in *billing.Input, shadows, cut []
 		in.Block.Hash = hex.EncodeToString(sums.Block.Hash[:])
 	}
 	all := sums.Usage
-	// Earlier periods are read from the first that late usage is of, at the same block.
+	// Earlier periods are read from the first with late usage on, at the same block.
 	periods := slices.DeleteFunc(slices.Clone(in.Earlier), func(p billing.Period) bool { return sums.Late == 0 || p.To <= sums.Late })
 	if len(periods) > 0 {
 		q.Hourly, q.Late = false, false // for it is told apart by what came late

@@ -14,7 +14,7 @@ import (
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
-// longCall is after how long a call that goes over many tenants ends where it is.
+// longCall is after how long a call over many tenants stops and returns where it is.
 const longCall = 15 * time.Second
 
 // dueOptions say how the periods that are due are closed.
@@ -24,7 +24,7 @@ type dueOptions struct {
 	dryRun bool
 }
 
-// due is what became of one period that was to be closed: one of statement and why.
+// due is the outcome for one period that was to be closed: its statement, or why it was not.
 type due struct {
 	tenant    string
 	period    billing.Period
@@ -50,8 +50,8 @@ func (s *Service) CloseDue(ctx context.Context, req *quotav1.CloseDueRequest) (*
 	return resp, err
 }
 
-// tenants calls do with tenants after one, by id, until there are no more, n were (0: the
-// usual page) or longCall has passed; next is where to go on, empty at the end.
+// tenants calls do for each tenant with an id above after, in order. It stops at the last one, after n (0: the usual
+// page), or once longCall has passed. next is where to go on, empty at the end.
 func (s *Service) tenants(ctx context.Context, after string, n int, do func(tenant string) error) (looked int, next string, err error) {
 	if n == 0 {
 		n = wire.DefaultPage
@@ -77,14 +77,13 @@ func (s *Service) tenants(ctx context.Context, after string, n int, do func(tena
 	return looked, next, nil
 }
 
-// dueTries is how often a period is tried that changes while it is closed. Another who
-// closes it ends that at once; what goes on is a fault.
+// dueTries is how often closing is tried for a period that changes meanwhile. If another closes it, that is over at
+// once; anything that repeats is a fault.
 const dueTries = 3
 
-// closeDue closes all of a tenant's periods that are due, one after another, until one is
-// refused: whatever is wrong with a tenant is told of it, and is no other's. What another
-// closes meanwhile is closed. An error is none of the tenant's: the stores do not answer,
-// or the caller has gone.
+// closeDue closes all of a tenant's periods that are due, one after another, until one is refused. tell reports a
+// refusal, which concerns this tenant alone. A period that another caller closes meanwhile counts as closed. An error
+// concerns no tenant: the stores do not answer, or the caller has gone.
 func (s *Service) closeDue(ctx context.Context, actor, tenant string, o *dueOptions, tell func(*due)) error {
 	refuse := func(d *due) error {
 		if err := ctx.Err(); err != nil {

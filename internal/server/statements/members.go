@@ -17,8 +17,9 @@ const memberTries = 5
 // maxLagging bounds the agents that a statement names.
 const maxLagging = 100
 
-// together reads what a statement is made of, and the tenants that its tenant pays for in its period, or paid for in an
-// earlier one, all as of one block. What is not complete of one that it pays for in the period is not of the statement.
+// together reads the usage of a statement, all as of one block. It covers its tenant, and the members that the tenant
+// pays for in the period or paid for in an earlier one. While usage of a member paid for in the period is incomplete,
+// the statement is too.
 func (s *Service) together(ctx context.Context, in *billing.Input, home *terms.Household) (ledger.SealedSums, error) {
 	in.Elsewhere, _, _ = home.Payers.Elsewhere(in.Tenant, in.Tenant)
 	var members []billing.Input
@@ -53,6 +54,7 @@ again:
 				sums.Complete = got.Complete
 			}
 			sums.Lagging = append(sums.Lagging, got.Lagging...)
+			sums.Lost.Merge(got.Lost)
 		}
 		slices.Sort(sums.Lagging)
 		sums.Lagging = slices.Compact(sums.Lagging)

@@ -15,9 +15,8 @@ import (
 // keptPrices bounds the policy versions whose prices are in memory.
 const keptPrices = 1_000
 
-// prices knows what plans cost by each policy version. Versions never change, so that
-// what was read once is kept: by when it was made as well, for where the database is restored
-// a number may come again.
+// prices knows what plans cost by each policy version. Versions never change, so what was read is kept. The key
+// includes when a version was made, because a restored database may use a number again.
 type prices struct {
 	store policystore.Store
 
@@ -79,8 +78,8 @@ func pricesOf(doc *policy.Document) map[string]*billing.Price {
 	return all
 }
 
-// during returns the versions that were in force within any of the periods, with their
-// prices, and those of the numbers besides.
+// during returns the versions that were in force within any of the periods, and those of the given numbers, with their
+// prices.
 func (p *prices) during(ctx context.Context, periods []billing.Period, numbers []int64) ([]billing.Version, error) {
 	all, err := p.versions(ctx)
 	if err != nil {
@@ -116,8 +115,7 @@ func (s *Service) Versions(ctx context.Context) (all []billing.Version, err erro
 	return all, err
 }
 
-// versions are those that ever were in force, newest first. They are read again where another
-// is the newest.
+// versions are all that were ever in force, newest first. They are read again when the newest has changed.
 func (p *prices) versions(ctx context.Context) ([]madeVersion, error) {
 	page, err := p.store.Versions(ctx, 0, 1)
 	if err != nil || len(page) == 0 {

@@ -37,7 +37,7 @@ func (s *Service) Simulate(ctx context.Context, req *quotav1.SimulateRequest) (*
 	return resp, err
 }
 
-// trial is what past periods are priced by the second time.
+// trial is the prices of the second run.
 type trial struct {
 	prices  map[string]*billing.Price // by plan
 	plan    string                    // in the place of what tenants had; empty for none
@@ -45,9 +45,9 @@ type trial struct {
 	periods int                       // how many
 }
 
-// takes puts the trial in the place of what a tenant had.
+// takes replaces a tenant's plans and prices by the trial's.
 func (t *trial) takes(in *billing.Input) {
-	// No usage is of this version: all of it is priced by what holds then, which is it alone.
+	// No usage names this version. So all of it is priced by the version in force, which is only this one.
 	in.Versions = []billing.Version{{Number: 1 << 62, Prices: t.prices}}
 	if t.plan != "" && (t.tenant == "" || t.tenant == in.Tenant) {
 		had := billing.Subscription{Plan: t.plan, From: in.Subscriptions[0].From}
@@ -64,7 +64,7 @@ func (t *trial) takes(in *billing.Input) {
 	}
 }
 
-// simulatePayers adds the statements that a tenant is on: of all who ever paid for it.
+// simulatePayers adds the statements on which a tenant's usage stands: those of all who ever paid for it.
 func (s *Service) simulatePayers(ctx context.Context, t *trial, resp *quotav1.SimulateResponse) error {
 	if _, err := s.policy.Subscriber(ctx, t.tenant); err != nil { // there is none
 		return err
@@ -90,7 +90,7 @@ func (s *Service) simulatePayers(ctx context.Context, t *trial, resp *quotav1.Si
 	return nil
 }
 
-// covers reports whether a statement has something of the tenant whose plan is tried.
+// covers reports whether a statement has usage of the tenant whose plan is tried.
 func (t *trial) covers(in *billing.Input) bool {
 	if t.tenant == "" || t.tenant == in.Tenant && in.Pays(in.Period) {
 		return true
@@ -118,8 +118,8 @@ func (s *Service) tried(ctx context.Context, req *quotav1.SimulateRequest) (map[
 	return pricesOf(doc), nil
 }
 
-// simulate adds the last periods that have ended of one who pays, the oldest first: what its statements come to,
-// with all that it pays for.
+// simulate adds the last periods that have ended of a paying tenant, the oldest first. Each holds what the statement
+// comes to, with all members.
 func (s *Service) simulate(ctx context.Context, subscriber *terms.Subscriber, t *trial, resp *quotav1.SimulateResponse) error {
 	c, err := s.course(ctx, subscriber)
 	if err != nil {

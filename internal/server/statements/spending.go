@@ -14,8 +14,8 @@ import (
 	"github.com/f4ee788f/quota/internal/server/rpc"
 )
 
-// lateSpending is how many periods before the present one are worked out for usage that is
-// new: that of their last minutes comes after their end, and older usage is an adjustment's.
+// lateSpending is how many periods before the present one are worked out for new usage. Usage of a period's last
+// minutes comes after its end; older usage belongs to an adjustment.
 const lateSpending = 1
 
 // spell is a period of a tenant whose spending is worked out.
@@ -25,10 +25,10 @@ type spell struct {
 	in      *billing.Input
 }
 
-// Spending is what tenants' usage of the present period comes to, and of the one before where a slot of it is new and
-// its statement was not closed: what a preview has as lines of usage and overage, less what credits pay beyond the fee
-// and the minimum. The fee, the minimum and adjustments are left out, for usage makes none of them grow. It reads
-// roll-ups, and is rated by the same code.
+// Spending is the cost of tenants' usage in the present period. It includes the period before if that has new usage and
+// its statement is not closed. It counts a preview's lines of usage and overage, less what credits pay beyond the fee
+// and the minimum. The fee, the minimum and adjustments are left out, because usage makes none of them grow. It reads
+// roll-ups, and the same code rates them.
 func (s *Service) Spending(ctx context.Context, all []alert.Spender, sum alert.Sum) error {
 	shadows, err := s.policy.Shadows(ctx)
 	if err != nil {
@@ -90,8 +90,8 @@ func (s *Service) Spending(ctx context.Context, all []alert.Spender, sum alert.S
 	return nil
 }
 
-// spells are the periods whose spending counts now, oldest first: the present one, and those
-// before that a slot is of, unless they are closed.
+// spells are the periods whose spending counts now, oldest first. They are the present one, and earlier ones with a new
+// slot that are not closed.
 func (c *course) spells(now, first, began int64) []billing.Period {
 	periods := []billing.Period{c.at(now)}
 	for len(periods) <= lateSpending && first < periods[0].From && periods[0].From > began {
@@ -102,7 +102,7 @@ func (c *course) spells(now, first, began int64) []billing.Period {
 	})
 }
 
-// charges are what usage comes to, by currency.
+// charges is the cost of usage, by currency.
 func (s *Service) charges(ctx context.Context, in *billing.Input, sums []ledger.HourlySum) (map[string]int64, error) {
 	var besides []int64 // versions that did not hold in the period
 	for _, h := range sums {

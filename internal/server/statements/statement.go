@@ -17,8 +17,8 @@ import (
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
-// Service works out what tenants owe: it brings together what the ledger has
-// sealed and what the policy store knows, and billing does the rest.
+// Service works out what tenants owe. It joins what the ledger has sealed with what the policy store knows, and billing
+// does the rest.
 type Service struct {
 	quotav1.UnimplementedStatementServiceServer
 	books  ledger.Books
@@ -56,8 +56,8 @@ func (s *Service) CloseStatement(ctx context.Context, req *quotav1.CloseStatemen
 	return &quotav1.CloseStatementResponse{Statement: out}, err
 }
 
-// close keeps the statement of a period, empty for the next; force is why although it is
-// not complete.
+// close keeps the statement of a period, empty for the next. force is the reason for closing it although it is not
+// complete.
 func (s *Service) close(ctx context.Context, actor, tenant, period, force string) (*quotav1.Statement, error) {
 	d, err := s.draft(ctx, tenant, func(c *course, _ int64) (billing.Period, error) {
 		if period == "" {
@@ -121,7 +121,7 @@ func (s *Service) ListStatements(ctx context.Context, req *quotav1.ListStatement
 	return resp, nil
 }
 
-// toProto encodes the statement: these bytes are what its digest is of.
+// toProto encodes the statement; its digest is of these bytes.
 func (d *draft) toProto() (*quotav1.Statement, error) {
 	document, digest, err := d.Encode()
 	if err != nil {
@@ -130,7 +130,7 @@ func (d *draft) toProto() (*quotav1.Statement, error) {
 	out := &quotav1.Statement{
 		Tenant: d.Tenant, Period: d.period.Name, FromMs: 1000 * d.period.From, ToMs: 1000 * d.period.To,
 		Height: d.Block.Height, BlockHash: d.Block.Hash, Document: string(document), Digest: digest,
-		CompleteThroughMs: rpc.Millis(d.complete), Lagging: d.lagging,
+		CompleteThroughMs: rpc.Millis(d.complete), Lagging: d.lagging, Lost: rpc.Lost(d.lost), MoreLost: d.lost.More,
 	}
 	out.Totals = totalsToProto(d.Statement)
 	out.QuarantinedRows, out.QuarantinedUnits = quarantinedOf(d.Statement)

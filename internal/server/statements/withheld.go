@@ -14,9 +14,9 @@ import (
 // maxWithheldTold is how many tenants a refusal names.
 const maxWithheldTold = 10
 
-// withheld notes in the input what is in quarantine of slots that the tenant pays for, its own and its members', before
-// the period's end: also of earlier periods, for what is released of them comes with this statement. It is read after
-// the usage: where that is complete, nothing of the period comes into quarantine any more.
+// withheld notes in the input what is in quarantine from slots before the period's end that the tenant pays for, its
+// own and its members'. Earlier periods count too, because what is released from them comes with this statement. It is
+// read after the usage: once that is complete, no more usage of the period goes into quarantine.
 func (s *Service) withheld(ctx context.Context, in *billing.Input) ([]ledger.Withheld, error) {
 	parts := paidParts(in, in.Period.To)
 	for i := range in.Members {
@@ -37,8 +37,7 @@ func (s *Service) withheld(ctx context.Context, in *billing.Input) ([]ledger.Wit
 	return all, nil
 }
 
-// paidParts are the slots before a time that are on the statement that the input is of: what is of others' is said
-// there.
+// paidParts are the slots before a time that are on the input's statement. Slots that others pay for are on theirs.
 func paidParts(of *billing.Input, before int64) []ledger.Part {
 	parts := []ledger.Part{}
 	from := int64(math.MinInt64)
@@ -65,7 +64,7 @@ func saturated(a, b int64) int64 {
 	return a + b
 }
 
-// tellWithheld says what of whom is in quarantine.
+// tellWithheld says which tenants have how much in quarantine.
 func tellWithheld(all []ledger.Withheld) string {
 	var told []string
 	for i, w := range all {

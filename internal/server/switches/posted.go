@@ -19,8 +19,7 @@ type posted struct {
 	By       string   `json:"by"` // who set them
 }
 
-// signedPost is the text on a board: others than servers can write there, so nothing of it is believed that the MAC
-// does not cover.
+// signedPost is the text on a board. Others than servers can write there, so only what the MAC covers is believed.
 type signedPost struct {
 	Switches []byte `json:"switches"` // posted, as JSON
 	MAC      []byte `json:"mac"`      // HMAC-SHA256 of it, by the servers' secret
@@ -42,7 +41,7 @@ func sign(secret []byte, p *posted) (string, error) {
 	return string(text), err
 }
 
-// verified returns what a server posted under that revision; an error that wraps errForged where none did.
+// verified returns the switches that a server posted under that revision, or an error that wraps errForged.
 func verified(secret []byte, revision int64, text string) (sw limit.Switches, by string, err error) {
 	var s signedPost
 	var p posted
@@ -68,8 +67,8 @@ func macOf(secret, switches []byte) []byte {
 	return m.Sum(nil)
 }
 
-// secretOf returns the servers' secret: as it was read last or, where anew is set or it never was, as the policy store
-// has it. The rounds and set call it, each for itself.
+// secretOf returns the servers' secret, as it was last read. It asks the policy store if anew is set, or if it was
+// never read. Round and Set call it concurrently.
 func (s *Switchboard) secretOf(ctx context.Context, anew bool) ([]byte, error) {
 	s.mu.Lock()
 	secret := s.secret

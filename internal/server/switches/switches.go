@@ -15,12 +15,12 @@ import (
 	"github.com/f4ee788f/quota/internal/policy/policystore"
 )
 
-// Board is a place beside the policy store that all servers reach, for a copy of the
-// switches: the kill switch has to work while the policy store is away. It may forget
-// at any time, and others may write to it; servers then post again what they know.
+// Board holds a copy of the switches beside the policy store, where all servers reach it. The kill switch has to work
+// while the policy store is away. A board may forget at any time, and others may write to it; servers then post again
+// what they know.
 type Board interface {
-	// Posted returns the copy if its revision is above after; revision 0 and no text
-	// when nothing is posted, and no text when there is nothing newer.
+	// Posted returns the copy if its revision is above after. The text is empty when there is nothing newer; when
+	// nothing is posted, the revision is 0 as well.
 	Posted(ctx context.Context, after int64) (revision int64, text string, err error)
 	// Post replaces the copy unless it has that revision or a higher one.
 	Post(ctx context.Context, revision int64, text string) error
@@ -29,8 +29,8 @@ type Board interface {
 }
 
 const (
-	// boardTimeout bounds one look at the board, or one attempt to tell a store: both
-	// have to fit into the second within which a switch is everywhere.
+	// boardTimeout bounds one look at the board, or one attempt to tell a store. Both have to fit into the second
+	// within which a switch is everywhere.
 	boardTimeout = 400 * time.Millisecond
 	boardEvery   = 200 * time.Millisecond
 	// boardSlowly is the pace while neither the board nor the store takes what is new.
@@ -40,7 +40,7 @@ const (
 	setTries = 3
 )
 
-// Agents are those that this server tells of switches.
+// Agents is the view of this server's agents.
 type Agents interface {
 	// SwitchTo puts switches in force for them.
 	SwitchTo(limit.Switches)
@@ -48,14 +48,12 @@ type Agents interface {
 	Answers() bool
 }
 
-// Switchboard holds the newest switches that any server was told of. They are in
-// this server's memory first, and from there in the policy store and on the board, as
-// soon as each can be reached. Of two copies the one of the higher revision holds; a
-// revision begins at the time of the change, so that this is the one set later. A
-// server that restarts while both are away forgets what only it knew.
+// Switchboard holds the newest switches that any server was told of. They are in this server's memory first. From there
+// they go to the policy store and to the board, as soon as each can be reached. Of two copies the one of the higher
+// revision holds. A revision begins at the time of the change, so the higher one was set later. A server that restarts
+// while both are away forgets what only it knew.
 //
-// A file of this server, where one is given, overrides all of that for the agents
-// that this server serves.
+// If this server was given a file, the file overrides all of that for this server's agents.
 type Switchboard struct {
 	store policystore.Store
 	board Board  // nil for none
@@ -102,8 +100,8 @@ func (s *Switchboard) Run(ctx context.Context) error {
 	}
 }
 
-// Round looks at the file and the board, and tells those that know less. It reports
-// whether all of them answered.
+// Round looks at the file and the board, and updates the copies that are older. It reports whether all of them
+// answered.
 func (s *Switchboard) Round(ctx context.Context) bool {
 	s.readFile()
 	fine := s.look(ctx)
@@ -252,7 +250,7 @@ func (s *Switchboard) FromStore(sw limit.Switches) {
 	}
 }
 
-// adopt puts switches in force, if they are newer than those that are.
+// adopt puts switches in force, if they are newer than the present ones.
 func (s *Switchboard) adopt(sw limit.Switches, by string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -263,15 +261,14 @@ func (s *Switchboard) adopt(sw limit.Switches, by string) {
 	s.publishLocked()
 }
 
-// publishLocked tells the agents what is in force: the file's, where it says something.
+// publishLocked tells agents the switches in force; the file's override the others.
 func (s *Switchboard) publishLocked() {
 	s.view.SwitchTo(s.file.Over(s.held))
 }
 
-// Set replaces the switches. What holds here afterwards is in memory, and in the
-// stores as far as they can be reached now: none of them is waited for before the
-// agents are told. Two changes on two servers that have not heard of each other, which
-// takes them boardEvery, are both made, and the later one holds.
+// Set replaces the switches. They are in memory when it returns, and in each store that can be reached now; agents are
+// told without waiting for a store. Two servers that have not heard of each other, for up to boardEvery, may both make
+// a change; the later one holds.
 func (s *Switchboard) Set(ctx context.Context, by string, sw limit.Switches, base int64) error {
 	sw.Denied = slices.Clone(sw.Denied)
 	slices.Sort(sw.Denied)
@@ -310,8 +307,8 @@ func (s *Switchboard) spread(ctx context.Context) {
 	}
 }
 
-// outrun numbers what was just set above what another server stored meanwhile, whose
-// clock is ahead. It reports whether the store has to be told once more.
+// outrun gives this server's change a higher number than the one that another server, whose clock is ahead, stored
+// meanwhile. It reports whether the store has to be told again.
 func (s *Switchboard) outrun(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, boardTimeout)
 	defer cancel()
@@ -333,7 +330,7 @@ func (s *Switchboard) outrun(ctx context.Context) bool {
 	return true
 }
 
-// State is what was set, where it has not arrived yet, and the file that overrides it.
+// State is the switches that were set, the stores that do not have them yet, and the file that overrides them.
 func (s *Switchboard) State() (sw limit.Switches, pending []string, file string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -349,8 +346,8 @@ func (s *Switchboard) State() (sw limit.Switches, pending []string, file string)
 	return s.held, pending, file
 }
 
-// readFile takes what the file says, once it changed. A file that is gone says
-// nothing; one that has faults leaves what it said before. The rounds alone call it.
+// readFile reads the file if it has changed. A file that is gone overrides nothing; one with faults leaves the previous
+// content in force. Only Round calls it.
 func (s *Switchboard) readFile() {
 	if s.path == "" {
 		return

@@ -13,10 +13,14 @@ import (
 // backlogEvery is how often the ledger is asked what it has still to do.
 const backlogEvery = 10 * time.Second
 
-// Backlog shows what the ledger has still to do.
+// lostFor is how long ago a lost epoch may have been heard of to be shown: silence takes a day, and is shown for one.
+const lostFor = 2 * ledger.SilentAfter
+
+// Backlog shows what the ledger has still to do, and what will never come to it.
 type Backlog struct {
 	books                                         ledger.Books
 	reports, rows, oldest, drain, kept, corrected prometheus.Gauge
+	lost, units                                   prometheus.Gauge
 
 	last ledger.Backlog
 	at   time.Time // when last was read; zero before
@@ -31,10 +35,12 @@ func NewBacklog(books ledger.Books, r prometheus.Registerer) (*Backlog, error) {
 	}{
 		{&w.reports, "unfolded_reports", "Settled reports that are not folded yet."},
 		{&w.rows, "unfolded_rows", "Rows of settled reports that are not folded yet."},
-		{&w.oldest, "oldest_unfolded_seconds", "How long ago the oldest report that is not folded was stored; 0 without one."},
+		{&w.oldest, "oldest_unfolded_seconds", "Age of the oldest stored report that is not folded; 0 without one."},
 		{&w.drain, "drain_seconds", "How long folding the backlog takes at the pace of the last ten seconds; +Inf while it grows."},
 		{&w.kept, "quarantined", "Rows and reports in quarantine that were neither released nor discarded."},
 		{&w.corrected, "unfolded_corrections", "Corrections that are not folded yet."},
+		{&w.lost, "lost_epochs", "Starts of agents heard of within two days that ended without their last report. Usage counts as complete without them."},
+		{&w.units, "lost_units", "The most units of these that may be missing, of the limits of which grants are recorded."},
 	} {
 		*g.at = prometheus.NewGauge(prometheus.GaugeOpts{Name: "quota_server_" + g.name, Help: g.help})
 		if err := r.Register(*g.at); err != nil {
@@ -51,10 +57,14 @@ func (w *Backlog) Run(ctx context.Context) {
 	for {
 		asking, cancel := context.WithTimeout(ctx, backlogEvery)
 		l, err := w.books.Backlog(asking)
-		cancel()
 		if err == nil { // else it is said elsewhere, and the figures stay
 			w.show(l, time.Now())
 		}
+		lost, err := w.books.Losses(asking, time.Now().Add(-lostFor), ledger.MaxLosses)
+		if err == nil {
+			w.showLost(lost)
+		}
+		cancel()
 		select {
 		case <-ctx.Done():
 			return
@@ -82,4 +92,13 @@ func (w *Backlog) show(l ledger.Backlog, now time.Time) {
 	}
 	w.drain.Set(drain)
 	w.last, w.at = l, now
+}
+
+func (w *Backlog) showLost(l ledger.Losses) {
+	units := 0.0
+	for i := range l.Told {
+		units += float64(l.Told[i].Most)
+	}
+	w.lost.Set(float64(int64(len(l.Told)) + l.More))
+	w.units.Set(units)
 }

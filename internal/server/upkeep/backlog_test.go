@@ -38,4 +38,10 @@ func TestBacklog(t *testing.T) {
 		}
 		now = now.Add(10 * time.Second)
 	}
+	w.showLost(ledger.Losses{Told: []ledger.Loss{{Most: 5, Known: true}, {Most: 7}}, More: 3})
+	for name, want := range map[string]float64{"lost_epochs": 5, "lost_units": 12} {
+		if got := servertest.Gauge(t, registry, "quota_server_"+name); got != want {
+			t.Errorf("%s is %v, want %v", name, got, want)
+		}
+	}
 }

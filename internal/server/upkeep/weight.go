@@ -10,10 +10,10 @@ import (
 )
 
 const (
-	// keyAfter is how long after its key an epoch still holds usage back: an agent that was given a successor has
-	// reported under that by then, and no server takes reports under the old one.
+	// keyAfter is how long after its key's end an epoch still holds usage back. An agent that was given a successor key
+	// has reported under it by then, and no server takes reports under the old one.
 	keyAfter = time.Minute
-	// keySweep is how often a server looks for such epochs. Each of them may; who comes second finds none.
+	// keySweep is how often a server looks for such epochs. Any server may; the second finds none.
 	keySweep = time.Minute
 )
 
@@ -24,7 +24,7 @@ type Weights struct {
 	log   *slog.Logger
 }
 
-// NewWeights returns what ends the weight of epochs in books.
+// NewWeights returns the sweep over books.
 func NewWeights(books ledger.Books, log *slog.Logger) *Weights { return &Weights{books, log} }
 
 // Run looks now and then until ctx ends.

@@ -24,11 +24,11 @@ import (
 // exportChunk is how much of a file one message brings.
 const exportChunk = 64 << 10
 
-// maxExports is how many files a server makes at once: each holds two connections of the ledger's and what that
-// sees, which a reader who stalls must not keep from others.
+// maxExports is how many files a server makes at once. Each holds two of the ledger's connections and its snapshot;
+// readers who stall must not keep those from others.
 const maxExports = 2
 
-// question reads a request; what it leaves out is as the ledger has it.
+// question reads a request. Fields that it leaves out have the ledger's defaults.
 func (s *Service) question(ctx context.Context, req *quotav1.ListBreakdownRequest) (*ledger.BreakdownQuery, error) {
 	if s.books == nil {
 		return nil, fmt.Errorf("%w: this server has no books", fault.ErrUnavailable)
@@ -108,7 +108,10 @@ func breakdownToProto(by []string, r *ledger.BreakdownRow) *quotav1.BreakdownRow
 }
 
 func originToProto(i *ledger.BreakdownInfo) *quotav1.BreakdownOrigin {
-	o := &quotav1.BreakdownOrigin{Height: i.Block.Height, CompleteThroughMs: rpc.Millis(i.Complete), Lagging: i.Lagging, SlotMs: i.Slot.Milliseconds()}
+	o := &quotav1.BreakdownOrigin{
+		Height: i.Block.Height, CompleteThroughMs: rpc.Millis(i.Complete), Lagging: i.Lagging, SlotMs: i.Slot.Milliseconds(),
+		Lost: rpc.Lost(i.Lost), MoreLost: i.Lost.More,
+	}
 	if o.Height > 0 {
 		o.BlockHash = hex.EncodeToString(i.Block.Hash[:])
 	}
@@ -120,8 +123,8 @@ func (s *Service) ExportBreakdown(req *quotav1.ExportBreakdownRequest, stream gr
 	return s.Export(stream.Context(), req, rpc.Patient(stream.Context(), stream.Send))
 }
 
-// Export makes the file, and hands it to send in messages: its bytes, its progress, and
-// with the last its digest. It ends when the server does. There are maxExports at most.
+// Export makes the file, and hands it to send in messages: its bytes, its progress, and with the last its digest. It
+// ends when the server does. At most maxExports are made at once.
 func (s *Service) Export(caller context.Context, req *quotav1.ExportBreakdownRequest, send func(*quotav1.ExportBreakdownResponse) error) error {
 	defer s.exports.Add(-1)
 	if s.exports.Add(1) > maxExports {

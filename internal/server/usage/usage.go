@@ -62,7 +62,7 @@ func (s *Service) GetUsage(ctx context.Context, req *quotav1.GetUsageRequest) (*
 	if err != nil {
 		return nil, rpc.LedgerError(err)
 	}
-	resp := &quotav1.GetUsageResponse{CompleteThroughMs: rpc.Millis(u.Complete), Lagging: u.Lagging, NextPageToken: u.NextPage}
+	resp := &quotav1.GetUsageResponse{CompleteThroughMs: rpc.Millis(u.Complete), Lagging: u.Lagging, NextPageToken: u.NextPage, Lost: rpc.Lost(u.Lost), MoreLost: u.Lost.More}
 	for _, r := range u.Rows {
 		row := &quotav1.UsageRow{
 			StartMs: rpc.Millis(r.Start), Tenant: r.Tenant, Limit: r.Limit, Meter: r.Meter,

@@ -18,8 +18,7 @@ type cachedTenant struct {
 	tenant limit.Tenant
 	rules  compiled
 	shadow compiled
-	// old is one that has to be read again. It is what was in force, should what is stored
-	// now turn out to be faulty.
+	// old marks a tenant that has to be read again. It stays in force if the stored one turns out to be faulty.
 	old bool
 }
 
@@ -83,7 +82,7 @@ func (c *tenantCache) last(id string, now *InForce, err error) Resolved {
 	return e.Value.(*cachedTenant).resolve(now)
 }
 
-// put resolves a tenant that was read, and keeps it if keep says so.
+// put resolves a tenant that was read, and caches it if keep is set.
 func (c *tenantCache) put(t limit.Tenant, now *InForce, keep bool) Resolved {
 	entry := &cachedTenant{tenant: t}
 	if !keep {
@@ -103,14 +102,14 @@ func (c *tenantCache) put(t limit.Tenant, now *InForce, keep bool) Resolved {
 	return entry.resolve(now)
 }
 
-// replace puts a changed tenant in the place of the one that is kept, if any is.
+// replace replaces the cached tenant by the changed one, if it is cached.
 func (c *tenantCache) replace(t limit.Tenant) {
 	if e, ok := c.byID[t.ID]; ok {
 		e.Value = &cachedTenant{tenant: t}
 	}
 }
 
-// ageOverrides has the tenants read again whose limits are not just their plan's.
+// ageOverrides has tenants with overrides read again.
 func (c *tenantCache) ageOverrides() {
 	for id, e := range c.byID {
 		if len(e.Value.(*cachedTenant).tenant.Overrides) > 0 {

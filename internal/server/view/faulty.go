@@ -8,11 +8,10 @@ import (
 )
 
 const (
-	// faultyEvery is how often a faulty tenant that is asked for is read again, by one server:
-	// its agents ask with every renewal.
+	// faultyEvery is how often one server reads a faulty tenant again that is asked for. Its agents ask with every
+	// renewal.
 	faultyEvery = time.Second
-	// knownFaulty bounds the faulty tenants that are remembered; beyond it all are forgotten,
-	// and told of again.
+	// knownFaulty bounds the faulty tenants that are remembered. Beyond it all are forgotten, and logged again.
 	knownFaulty = cachedTenants
 )
 
@@ -25,7 +24,7 @@ type faultyTenant struct {
 	again  time.Time // when it is read again, if it is asked for
 }
 
-// apart parts tenants that were read into those that can be made out, and the others.
+// apart separates the tenants that can be made out from the faulty ones.
 func apart(all []limit.Tenant, why policystore.FaultyTenants) (sound []limit.Tenant, faulty faultyTenants) {
 	if len(why) == 0 {
 		return all, nil
@@ -42,7 +41,7 @@ func apart(all []limit.Tenant, why policystore.FaultyTenants) (sound []limit.Ten
 	return sound, faulty
 }
 
-// lastLocked is what a faulty tenant has in force, or why it has nothing, and whom it is below now.
+// lastLocked is what a faulty tenant has in force, or why it has nothing. Its parent is the one stored now.
 func (v *View) lastLocked(id string, now *InForce, f faultyTenant) Resolved {
 	r := v.cache.last(id, now, f.err)
 	r.parent, r.placed = f.parent, true

@@ -38,11 +38,11 @@ func (v *View) News(at *Cursor) ([]*quotav1.WatchResponse, <-chan struct{}, erro
 	if !at.started || now.turn != at.turn {
 		if now.Version() != at.version { // before there is one, switches have to reach agents all the same
 			first.Policy = wire.PolicyToProto(now.Rules.Policy)
-			// Overrides take what they leave out from the plans: they may say something else now.
+			// Overrides take missing fields from the plans, which may have changed.
 			first.RefreshTenants = at.started
 		}
 		if !at.started || now.tried() != at.shadow {
-			// None is said too: an agent that was away may still try one.
+			// The absence of a shadow is told too: an agent that was away may still try one.
 			first.Shadow = &quotav1.Policy{}
 			if now.Shadow != nil {
 				first.Shadow = wire.PolicyToProto(now.Shadow.Policy)
@@ -73,8 +73,8 @@ func (v *View) News(at *Cursor) ([]*quotav1.WatchResponse, <-chan struct{}, erro
 	return messages, changed, nil
 }
 
-// withTenants spreads changed tenants over messages of bounded size, the first of
-// which is given. Only the last one says how far the agent then is.
+// withTenants spreads changed tenants over messages of bounded size, beginning with first. Only the last one tells the
+// agent its new change number.
 func withTenants(first *quotav1.WatchResponse, changes []change) []*quotav1.WatchResponse {
 	messages := []*quotav1.WatchResponse{first}
 	head := first.TenantChange

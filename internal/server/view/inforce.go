@@ -39,7 +39,7 @@ func (f *InForce) Version() int64 {
 	return f.Rules.Policy.Version
 }
 
-// errNoPolicy says that nobody applied a policy ever.
+// errNoPolicy says that no policy was ever applied.
 var errNoPolicy = errors.New("no policy was applied yet: quotactl apply -f FILE")
 
 // UnknownPolicy says why nothing can be answered before a policy is known.

@@ -67,7 +67,7 @@ func (j *journal) unchanged(id string, after int64) bool {
 	return true
 }
 
-// parentsOf is whom changed tenants are below, by their ids.
+// parentsOf is the parents of changed tenants, by their ids.
 func parentsOf(changes []change) map[string]string {
 	parents := make(map[string]string)
 	for _, c := range changes {

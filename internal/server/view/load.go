@@ -10,8 +10,8 @@ import (
 	"github.com/f4ee788f/quota/internal/policy/policystore"
 )
 
-// loadShadow returns the rules of a version that is tried, nil for none. One that this
-// server cannot use is none to it: what is in force must not depend on a trial.
+// loadShadow returns the rules of a shadow version, nil for none. A shadow that this server cannot use counts as none:
+// the policy in force must not depend on a trial.
 func (v *View) loadShadow(ctx context.Context, number int64) (*limit.Rules, error) {
 	if number == 0 {
 		v.log.Info("no shadow policy is tried")
@@ -64,8 +64,8 @@ func (v *View) loadKeys(ctx context.Context, changes int64) error {
 	return nil
 }
 
-// loadChanges reads the tenants that changed after a number. When there are more
-// than are worth sending one by one, it reports an overrun instead.
+// loadChanges reads the tenants that changed after a number. If they are too many to send one by one, it reports an
+// overrun instead.
 func (v *View) loadChanges(ctx context.Context, after int64, heads *policystore.Heads) (changes []change, overrun bool, err error) {
 	for n := 0; n < keptChanges; {
 		tenants, through, err := v.store.TenantChanges(ctx, after, changePage)

@@ -32,7 +32,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 			Name: "quota_server_tenant_lookups_total", Help: "Tenants looked up, by result: hit, miss or error.",
 		}, []string{"result"}),
 		faultyTenants: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "quota_server_faulty_tenants", Help: "Tenants whose overrides could not be made out when this server last read them: they keep what was in force, and those that it did not know are not answered.",
+			Name: "quota_server_faulty_tenants", Help: "Tenants whose overrides could not be made out when this server last read them. Known tenants keep their limits; unknown ones are not answered.",
 		}),
 		switchMode: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "quota_server_switch_mode", Help: "What this server tells its agents: 0 normal, 1 allow all, 2 shadow all.",

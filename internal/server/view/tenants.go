@@ -20,9 +20,8 @@ type Resolved struct {
 	Err    error
 }
 
-// Tenants resolves ids in their order: from memory, and those that are not there
-// in one read. While the store is away it is not waited for. A tenant that cannot be
-// made out is what it was before; one that was not known before is an error of its own.
+// Tenants resolves ids in their order: from memory, and the others in one read. It does not wait for a store that is
+// away. A tenant that cannot be made out stays as it was; if it was not known before, it is an error of its own.
 func (v *View) Tenants(ctx context.Context, ids []string) []Resolved {
 	out := make([]Resolved, len(ids))
 	var missing []string
@@ -78,7 +77,7 @@ func (v *View) Tenants(ctx context.Context, ids []string) []Resolved {
 	v.metrics.tenantLoads.WithLabelValues("miss").Add(float64(len(missing) - len(faulty)))
 	v.metrics.tenantLoads.WithLabelValues("error").Add(float64(len(faulty)))
 	for i, t := range loaded {
-		// What changed while it was read is answered, but not kept: it may be stale.
+		// A tenant that changed during the read is answered, but not kept: it may be stale.
 		keep := v.now == now && v.journal.unchanged(t.ID, since)
 		if fault := faulty[t.ID]; fault != nil {
 			f := faultyTenant{err: fault, parent: t.Parent}
@@ -106,12 +105,12 @@ func (v *View) Above(ctx context.Context, ids []string) (parents []string, known
 	return parents, known
 }
 
-// Parents are those that the store has above tenants, which it is asked for each time.
+// Parents are the parents in the store, which is asked each time.
 func (v *View) Parents(ctx context.Context, ids, begin []string) ([]string, error) {
 	return v.store.Parents(ctx, ids, begin)
 }
 
-// Overrides are the limits that each of the tenants has itself. It fails where one's cannot be made out.
+// Overrides are the overrides of each tenant. It fails if one tenant's cannot be made out.
 func (v *View) Overrides(ctx context.Context, ids []string) ([][]limit.Limit, error) {
 	all := make([][]limit.Limit, len(ids))
 	for i, r := range v.Tenants(ctx, ids) {

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// pollEvery is how often the store is asked for changes: with one look of an
-	// agent's stream on top, a change is everywhere well within a second.
+	// pollEvery is how often the store is asked for changes. With one look of an agent's stream on top, a change is
+	// everywhere well within a second.
 	pollEvery = 200 * time.Millisecond
 	// pollSlowly is the pace while the store does not answer.
 	pollSlowly = time.Second
@@ -26,29 +26,27 @@ const (
 	loadTimeout = 500 * time.Millisecond
 	// changePage is how many changed tenants are read at a time.
 	changePage = policystore.MaxPage
-	// keptChanges bounds the changed tenants that are kept for streams that have not
-	// been sent them yet; a stream further behind is told to ask for everything.
+	// keptChanges bounds the changed tenants that are kept for streams to send. A stream further behind is told to ask
+	// for everything.
 	keptChanges = 8 * changePage
-	// cachedTenants bounds the tenants in memory, known and unknown ones; beyond it
-	// the one that was not used for longest goes.
+	// cachedTenants bounds the tenants in memory, known and unknown ones. Beyond it the least recently used one goes.
 	cachedTenants = 100_000
 )
 
-// Keys is who may call, as the view has it from the store.
+// Keys is told of the store's keys: see authn.Keyring.
 type Keys interface {
 	// Load puts stored keys in force; ever says whether one was ever made.
 	Load(keys []policystore.Key, ever bool)
-	// Moved is told of tenants that changed, and whom each is below; all is that any may have.
+	// Moved is told of changed tenants, and their parents now. all says that any tenant may have changed.
 	Moved(parents map[string]string, all bool)
-	// FlushUsed writes when keys were used, when that is due.
+	// FlushUsed writes the last uses of keys, when that is due.
 	FlushUsed(ctx context.Context, write func(context.Context, map[string]time.Time) error) error
 	// Sweep ends the streams whose keys are no longer good.
 	Sweep()
 }
 
-// View is what this server knows of the policy store: policy, switches and keys
-// whole, tenants as far as they are in use. It goes on answering from memory while
-// the store is away.
+// View is what this server knows of the policy store. It has policy, switches and keys whole, and the tenants in use.
+// It goes on answering from memory while the store is away.
 type View struct {
 	store   policystore.Store
 	keys    Keys
@@ -92,7 +90,7 @@ func New(store policystore.Store, keys Keys, now func() time.Time, log *slog.Log
 	}, err
 }
 
-// Tell sets who is told what the view finds; who is nil is not. It is called before the first look.
+// Tell sets the hooks; nil ones are not called. It is called before the first look.
 func (v *View) Tell(h Hooks) {
 	if h.Switches != nil {
 		v.hooks.Switches = h.Switches
@@ -135,9 +133,8 @@ func (v *View) Wake() {
 	}
 }
 
-// Look brings the view up to date. Whoever made a change calls it too, to see the
-// change in what it answers next. Callers that wait for one another share a look:
-// one that began after they came is as good as their own.
+// Look brings the view up to date. A caller that made a change calls it too, to have the change in its next answers.
+// Waiting callers share a look: one that began after they came is as good as their own.
 func (v *View) Look(ctx context.Context) error {
 	came := time.Now()
 	v.polling.Lock()
@@ -227,13 +224,12 @@ func (v *View) update(ctx context.Context) error {
 	return nil
 }
 
-// fell reports whether numbers are below what they were, which they never are in one and the same store.
+// fell reports whether numbers are lower than before, which never happens within one store.
 func fell(was, now *policystore.Heads) bool {
 	return now.Version < was.Version || now.Tenants < was.Tenants || now.Switches < was.Switches || now.Keys < was.Keys
 }
 
-// heads are the store's, once the plan changes are made whose time has come: whichever server
-// looks first makes them.
+// heads are the store's, after due plan changes are made. The first server that looks makes them.
 func (v *View) heads(ctx context.Context) (policystore.Heads, error) {
 	heads, err := v.store.Heads(ctx)
 	if err != nil || heads.Due == 0 || heads.Due > v.clock().UnixMilli() {
@@ -273,7 +269,7 @@ func (v *View) put(was, next *InForce, tenants []change, overrun, news bool) {
 		}
 	}
 	if next.Version() != was.Version() {
-		// Overrides take what they leave out from the plan: they have to be read again.
+		// Overrides take missing fields from the plan: they have to be read again.
 		v.cache.ageOverrides()
 		clear(v.faulty) // with another policy they may be sound
 		v.metrics.faultyTenants.Set(0)
@@ -284,7 +280,7 @@ func (v *View) put(was, next *InForce, tenants []change, overrun, news bool) {
 	if news {
 		v.hooks.Rules(next.Rules, next.Shadow)
 	}
-	// Switches have a way of their own, and may have changed meanwhile; so does what the lease store says.
+	// Switches, and the lease store's news, come by other ways and may have changed meanwhile.
 	next.Switches, next.switched, next.forgot, next.turn = v.now.Switches, v.now.switched, v.now.forgot, v.now.turn
 	if news {
 		next.turn++
@@ -315,7 +311,7 @@ func (v *View) SwitchTo(sw limit.Switches) {
 	v.nowLocked(&next)
 }
 
-// ForgotBefore takes what the lease store says; it only rises.
+// ForgotBefore takes the lease store's time of forgotten leases; it only rises.
 func (v *View) ForgotBefore(at int64) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -325,7 +321,7 @@ func (v *View) ForgotBefore(at int64) {
 	v.nowLocked(&next)
 }
 
-// Answers reports whether the store did when it was last asked.
+// Answers reports whether the store answered when it was last asked.
 func (v *View) Answers() bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -346,7 +342,7 @@ func (v *View) known() bool {
 	return v.looked
 }
 
-// Check is why the policy cannot be served, or is not fresh.
+// Check says why the policy cannot be served, or is not fresh.
 func (v *View) Check(context.Context) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 	"github.com/f4ee788f/quota/loadtest/load"
 )
 
-// Programs, as the load test names them where it tells what each took of the processor.
+// Programs, by the names under which the load test tells their processor time.
 const (
 	serverName   = "quota-server"
 	redisName    = "redis-server"
@@ -26,7 +26,7 @@ type loadtest struct {
 	program string
 }
 
-// ready reports what is missing. It is asked before anything is measured, for the other figures take minutes.
+// ready reports what is missing. It is asked before anything is measured, because the other figures take minutes.
 func (l loadtest) ready() error {
 	var faults []error
 	for _, file := range []string{l.program, filepath.Join(filepath.Dir(l.program), serverName)} {
@@ -42,7 +42,7 @@ func (l loadtest) ready() error {
 	return nil
 }
 
-// run is what a load came to. It fails where the ledger is not what was admitted.
+// run is the result of a load. It fails if the ledger is not what was admitted.
 func (l loadtest) run(args ...string) (*load.Result, error) {
 	dir, err := os.MkdirTemp("", "curves-")
 	if err != nil {
@@ -62,7 +62,7 @@ func (l loadtest) run(args ...string) (*load.Result, error) {
 	return read(b)
 }
 
-// read decodes a result, and refuses one that does not tell of every part.
+// read decodes a result, and refuses one that lacks a part.
 func read(b []byte) (*load.Result, error) {
 	r := new(load.Result)
 	if err := json.Unmarshal(b, r); err != nil {
@@ -79,7 +79,8 @@ func read(b []byte) (*load.Result, error) {
 	return r, nil
 }
 
-// engineCurves are of the figure engines: what a renewed bucket costs, a live bucket, and the ledger's rows.
+// engineCurves are the curves of the figure engines: the cost of a renewed bucket, of a live bucket, and of the
+// ledger's rows.
 var engineCurves = []string{
 	"server, µs a renewal", "Redis, µs a renewal", "Redis commands a renewal", "scripts a renewal", "renewals/s",
 	"server, µs/s a live bucket", "Redis commands/s a live bucket",
@@ -100,7 +101,8 @@ func costs(r *load.Result) ([]float64, error) {
 	}, nil
 }
 
-// byEngines measures what the buckets of real loads cost, at one rate of requests: more of them have a smaller part of it each.
+// byEngines measures the cost of the buckets of real loads, at one rate of requests. With more buckets each has a
+// smaller part of it.
 func (l loadtest) byEngines(part int) (f figure, err error) {
 	f = figure{
 		title: "What a renewed and a live bucket cost the server, Redis and the ledger", point: "live buckets (gateways × tenants)", charted: 2,

@@ -1,7 +1,7 @@
 // Command curves measures how costs grow: with tenants, gateways, limits of a request, ε and holders of a bucket. It
-// prints tables, and with -report writes them and their charts into a report. All but one are in process: the server
-// of decisions never runs dry, gateways are the simulation's, and renewals are those of the store in process. What
-// buckets cost the server, Redis and the ledger is of the load test, on real engines (engines.go).
+// prints tables, and with -report writes them and their charts into a report. All but one table are measured in
+// process. The server of decisions never runs dry, gateways are the simulation's, and renewals are those of the store
+// in process. The load test, on real engines, measures what buckets cost the server, Redis and the ledger (engines.go).
 package main
 
 import (
@@ -29,7 +29,7 @@ import (
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
-// Marks of what is written into the report.
+// Marks around the tables in the report.
 const (
 	beginMark = "<!-- curves: made by make curves -->\n"
 	endMark   = "<!-- /curves -->\n"
@@ -69,7 +69,7 @@ func (f *figure) table() string {
 	return b.String()
 }
 
-// number has three digits that count, and thousands apart.
+// number has three significant digits, and thousands apart.
 func number(v float64) string {
 	switch a := math.Abs(v); {
 	case v == 0:
@@ -94,7 +94,7 @@ func thousands(n int64) string {
 	return s
 }
 
-// measure makes a figure. Its name is that of the chart's file.
+// measure makes a figure. Its name is the name of the chart's file.
 type measure struct {
 	name string
 	make func(part int) (figure, error)
@@ -148,7 +148,7 @@ func run(report string, part int, only string, onEngines bool, l loadtest) error
 	return write(report, figures)
 }
 
-// write puts the figures into the report, between the marks, each in place of the section that shows its chart. Sections
+// write puts the figures into the report, between the marks. Each replaces the section that shows its chart. Sections
 // of other figures stay as they are.
 func write(report string, figures []figure) error {
 	page := filepath.Join(report, "README.md")
@@ -193,7 +193,7 @@ func named(names ...string) (curves []sim.Curve) {
 	return curves
 }
 
-// cpu is the processor's time that this process has had.
+// cpu is the processor time of this process.
 func cpu() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -202,8 +202,8 @@ func cpu() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// each is what f takes of the processor for each of n, the least of some turns: what else the
-// machine does can only add to it.
+// each is the processor time of f for each of n. It is the least of some turns, because other work of the machine can
+// only add to it.
 func each(n int, f func()) float64 {
 	least := math.Inf(1)
 	for range 7 {
@@ -238,7 +238,7 @@ func walk(c *client.Client, tenants []string, n int) {
 	state := uint32(1)
 	for range n {
 		state = state*1664525 + 1013904223
-		if !c.Allow(context.Background(), client.Attribute{Name: client.AttrTenant, Value: tenants[int(state>>1)%len(tenants)]}).Allowed {
+		if !c.Allow(context.Background(), client.Tenant(tenants[int(state>>1)%len(tenants)])).Allowed {
 			panic("denied, where nothing is to be")
 		}
 	}
@@ -252,7 +252,7 @@ func touch(c *client.Client, tenants []string) {
 		group.Go(func() {
 			for i := g; i < len(tenants); i += company {
 				for range 4 {
-					c.Allow(context.Background(), client.Attribute{Name: client.AttrTenant, Value: tenants[i]})
+					c.Allow(context.Background(), client.Tenant(tenants[i]))
 				}
 			}
 		})
@@ -277,7 +277,7 @@ func pauses() *metrics.Float64Histogram {
 	return &h
 }
 
-// quantile is of what h has beyond before, in microseconds, rounded up to its bucket's end.
+// quantile is a quantile of the counts of h beyond those before, in microseconds, rounded up to its bucket's end.
 func quantile(h, before *metrics.Float64Histogram, q float64) float64 {
 	var all, sum uint64
 	for i := range h.Counts {
@@ -363,7 +363,7 @@ func byLimits(part int) (f figure, err error) {
 // saturated asks for a tenth more than there is.
 const saturated = 1.1
 
-// shared is one bucket of which all agents together want so many times what there is.
+// shared is one bucket from which all agents together want factor times its rate.
 func shared(agents int, factor float64, epsilon int64, seconds int64) sim.Scenario {
 	const rate = 10_000
 	l := limit.Limit{

@@ -1,7 +1,6 @@
-// Command decision measures decisions beside other limiters and beside what they cannot do
-// without: one atomic addition where the bucket is in hand, one read of a Go map
-// for each limit where it has to be found. All that share a table take turns in one
-// run; compare within a table, not between two.
+// Command decision measures decisions beside other limiters, and beside the least that they cost. That is one atomic
+// addition where the bucket is in hand. Where it has to be found, it is one read of a Go map for each limit. All that
+// share a table take turns in one run; compare within a table, not between two.
 package main
 
 import (
@@ -22,8 +21,8 @@ import (
 	"github.com/f4ee788f/quota/pkg/client"
 )
 
-// row is one measurement of ours beside one peer. floor_ratio is ours ÷ the floor,
-// peer_ratio the peer's time ÷ ours.
+// row is one measurement of ours beside one peer. floor_ratio is our time ÷ the floor's, peer_ratio the peer's time ÷
+// ours.
 type row struct {
 	Name       string  `json:"name"`
 	NsPerOp    float64 `json:"ns_per_op"`
@@ -66,7 +65,7 @@ func main() {
 	r.anew()
 	for _, buckets := range []int{1_000, 100_000} {
 		r.denied(buckets, "denied", deniedPath)
-		// Peers, and the map, are asked for the one that denies and no other.
+		// Peers, and the map, are asked only for the key that denies.
 		r.denied(buckets, "denied by one of three", deniedOfThree)
 	}
 	r.large()
@@ -86,12 +85,13 @@ func main() {
 
 func (r *report) wants(name string) bool { return strings.Contains(name, r.only) }
 
-// bound is what a decision may take: so many floors, 0 for any number, and so many times what the fastest peer does.
+// bound is what a decision may take: so many floors, 0 for any number, and so many times the fastest peer's time.
 type bound struct {
 	floors, peers float64
 }
 
-// The bounds of decisions. What is within 15 % of its bound is reported, and left: clarity comes before nanoseconds.
+// The bounds of decisions. A figure within 15 % above its bound is reported, and left: clarity comes before
+// nanoseconds.
 var (
 	ofHandles  = bound{floors: 2, peers: 1}   // atomic additions
 	ofKeyed    = bound{floors: 2, peers: 0.5} // reads of a map of the same keys, one for each limit
@@ -101,7 +101,7 @@ var (
 	unbound    = bound{}
 )
 
-// faults of what was measured: what is beyond its bound, peers that are faster, and what allocates.
+// faults lists what is wrong in a measurement: figures beyond their bound, peers that are faster, and allocations.
 func faults(name string, b bound, all []candidate, loop bool, figures []figure) (list []string) {
 	ours := figures[0]
 	for i, f := range figures {
@@ -118,12 +118,12 @@ func faults(name string, b bound, all []candidate, loop bool, figures []figure) 
 	return list
 }
 
-// tries is how often a table is measured at most while one of its bounds is missed. That one counts in which the floor took the least
-// time: the machine did the least besides then, whatever ours took.
+// tries is how often a table is measured at most while one of its bounds is missed. The try counts in which the floor
+// was fastest, whatever our time was. Then the machine did the least besides.
 const tries = 3
 
-// table measures ours (first), the floor (second), what the loop itself costs (third, where there is
-// one; it is taken off all) and peers.
+// table measures ours (first), the floor (second) and peers. The third may be the cost of the loop itself, which is
+// subtracted from all.
 func (r *report) table(name string, cores int, loop bool, limits float64, b bound, all ...candidate) {
 	var figures []figure
 	for range tries {
@@ -181,7 +181,7 @@ func (r *report) handles(cores int) {
 	c, stop, err := bench.Open(fiftyRules(), planOf)
 	check(err)
 	ours := func(tenant string, want bool) candidate {
-		l, err := c.Limiter(ctx, client.Attribute{Name: client.AttrTenant, Value: tenant})
+		l, err := c.Limiter(ctx, client.Tenant(tenant))
 		check(err)
 		l.Allow(ctx)
 		return ofHandle(l, want)
@@ -197,22 +197,22 @@ func ours(c *client.Client, r *requests, endpoint string, want bool) candidate {
 		w := &r.workers[g]
 		for range n {
 			r.next(w)
-			d := c.Allow(ctx, client.Attribute{Name: client.AttrTenant, Value: w.tenant}, client.Attribute{Name: client.AttrUser, Value: w.user},
-				client.Attribute{Name: client.AttrEndpoint, Value: endpoint}, client.Attribute{Name: client.AttrIP, Value: w.ip})
+			d := c.Allow(ctx, client.Tenant(w.tenant), client.User(w.user),
+				client.Endpoint(endpoint), client.IP(w.ip))
 			must(d.Allowed == want)
 		}
 	}}
 }
 
-// fill makes all buckets live, in company, and lets each request come often enough to be known: what is
-// measured is a gateway that has run for a while.
+// fill makes all buckets live, in company, and lets each request come often enough to be known. So the measurement is
+// of a gateway that has run for a while.
 func fill(c *client.Client, r *requests, endpoint string, want bool) {
 	for range 4 { // what comes while the cache grows is not remembered then
 		touch(c, r, endpoint, want, 1, 3)
 	}
 }
 
-// touch has one in so many requests decided by a limit so often.
+// touch has one in oneIn requests decided by a limit, so often.
 func touch(c *client.Client, r *requests, endpoint string, want bool, oneIn, often int) {
 	var wg sync.WaitGroup
 	const company = 256
@@ -222,8 +222,8 @@ func touch(c *client.Client, r *requests, endpoint string, want bool, oneIn, oft
 			for i := g * oneIn; i < r.users; i += company * oneIn {
 				r.write(w, uint32(i))
 				for allowed := 0; allowed < often; {
-					d := c.Allow(ctx, client.Attribute{Name: client.AttrTenant, Value: w.tenant}, client.Attribute{Name: client.AttrUser, Value: w.user},
-						client.Attribute{Name: client.AttrEndpoint, Value: endpoint}, client.Attribute{Name: client.AttrIP, Value: w.ip})
+					d := c.Allow(ctx, client.Tenant(w.tenant), client.User(w.user),
+						client.Endpoint(endpoint), client.IP(w.ip))
 					if d.Allowed == want && d.Reason == client.ReasonLimit {
 						allowed++
 					}
@@ -234,7 +234,7 @@ func touch(c *client.Client, r *requests, endpoint string, want bool, oneIn, oft
 	wg.Wait()
 }
 
-// goMap reads a map of the buckets' keys, once for each limit, and takes a unit of what it finds.
+// goMap reads a map of the buckets' keys, once for each limit, and takes a unit from each entry.
 func goMap(r *requests, limits int) candidate {
 	m := make(map[string]*atomic.Int64)
 	r.each(func(w *worker) {
@@ -255,7 +255,7 @@ func goMap(r *requests, limits int) candidate {
 	}}
 }
 
-// loop is what a turn costs without a decision.
+// loop is the cost of a turn without a decision.
 func loop(r *requests) candidate {
 	return candidate{"the request alone", func(g, n int) {
 		w := &r.workers[g]
@@ -308,7 +308,7 @@ func (r *report) keyed(buckets, limits int) {
 	}
 }
 
-// tenants finds a bucket by its tenant alone, among as many tenants.
+// tenants finds a bucket by its tenant alone, among n tenants.
 func (r *report) tenants(n int) {
 	name := fmt.Sprintf("%d live buckets, one of each tenant", n)
 	if !r.wants(name) {
@@ -328,7 +328,7 @@ func (r *report) tenants(n int) {
 	check(stop())
 }
 
-// ids are of one request each, by worker.
+// ids are ids that each belong to one request, by worker.
 type ids struct {
 	of   [2][16]byte
 	last [2]uint32
@@ -341,22 +341,22 @@ func (d *ids) next(g int) string {
 	return unsafe.String(&d.of[g][0], len(d.of[g]))
 }
 
-// anew decides requests of which each has an id of its own.
+// anew decides requests that each have an id of their own.
 func anew(c *client.Client, q *requests, endpoint string) candidate {
 	d := new(ids)
 	return candidate{"Allow by attributes", func(g, n int) {
 		w := &q.workers[g]
 		for range n {
 			q.next(w)
-			d := c.Allow(ctx, client.Attribute{Name: client.AttrTenant, Value: w.tenant}, client.Attribute{Name: client.AttrUser, Value: w.user},
-				client.Attribute{Name: client.AttrEndpoint, Value: endpoint}, client.Attribute{Name: client.AttrIP, Value: w.ip},
+			d := c.Allow(ctx, client.Tenant(w.tenant), client.User(w.user),
+				client.Endpoint(endpoint), client.IP(w.ip),
 				client.Attribute{Name: "id", Value: d.next(g)})
 			must(d.Allowed)
 		}
 	}}
 }
 
-// anewAlone is what a turn costs without a decision.
+// anewAlone is the cost of a turn without a decision.
 func anewAlone(q *requests) candidate {
 	d := new(ids)
 	return candidate{"the request alone", func(g, n int) {
@@ -394,7 +394,7 @@ func (r *report) journals(buckets, limits int) {
 	check(errors.Join(stopOff(), stopOn(), os.RemoveAll(dir)))
 }
 
-// anew decides requests of which none comes again, for each has an id of its own.
+// anew decides requests that never come again, because each has an id of its own.
 func (r *report) anew() {
 	const buckets = 1_000
 	for _, limits := range []int{1, 3} {
@@ -416,7 +416,7 @@ func (r *report) anew() {
 	}
 }
 
-// memory tells what live buckets take beyond the first of each tenant, what is remembered of a request of each, and a tenant.
+// memory tells the memory of a live bucket beyond each tenant's first, of a remembered request, and of a tenant.
 func (r *report) memory(buckets int) {
 	name := fmt.Sprintf("%d live buckets, memory", buckets)
 	if !r.wants(name) {
@@ -425,7 +425,8 @@ func (r *report) memory(buckets int) {
 	q, tenants := newRequests(buckets, false, false), buckets/usersPerTenant
 	fmt.Printf("\n%s, of one limit, a tenant for every %d\n", name, usersPerTenant)
 	say := func(of string, each float64) { fmt.Printf("  %-52s %6.0f bytes\n", of, each) }
-	// takes is what is in use more after a client has had each request so often than before; first of which one of each tenant had.
+	// takes returns how much more memory is in use after a client has had each request so often. first is the growth
+	// after one request of each tenant.
 	takes := func(often int) (first, all int64) {
 		before := heap()
 		c, stop, err := bench.Open(fiftyRules(), planOf)
@@ -449,7 +450,7 @@ func (r *report) memory(buckets int) {
 	runtime.KeepAlive(q)
 }
 
-// heap is what is in use once what calls left behind is gone, which two collections are needed for.
+// heap is the memory in use after garbage is gone, which takes two collections.
 func heap() int64 {
 	time.Sleep(3 * time.Second) // calls under way have ended, and what was pooled for them is let go
 	runtime.GC()
@@ -478,7 +479,7 @@ func (r *report) denied(buckets int, what, endpoint string) {
 	check(stop())
 }
 
-// large asks for one unit and for more than there is, in turn.
+// large asks in turn for one unit, and for more than there are.
 func (r *report) large() {
 	const name = "handle, refused large requests beside small ones"
 	if !r.wants(name) {
@@ -486,7 +487,7 @@ func (r *report) large() {
 	}
 	c, stop, err := bench.Open(fiftyRules(), planOf)
 	check(err)
-	l, err := c.Limiter(ctx, client.Attribute{Name: client.AttrTenant, Value: bench.Scarce})
+	l, err := c.Limiter(ctx, client.Tenant(bench.Scarce))
 	check(err)
 	l.Allow(ctx)
 	r.table(name, 1, false, 0, unbound, candidate{"Limiter.AllowN", func(_, n int) {

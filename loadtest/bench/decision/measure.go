@@ -22,9 +22,8 @@ const (
 	warmUp = 150 * time.Millisecond
 )
 
-// together runs f n times, spread over so many threads, and returns the processor's time that
-// the longest of them took: others that keep the machine busy are not in it, but for
-// what they do to its caches.
+// together runs f n times, spread over so many threads. It returns the processor time of the thread that took longest.
+// Other work of the machine is not in it, except for what that does to the thread's caches.
 func together(cores, n int, f func(worker, n int)) time.Duration {
 	took := make([]time.Duration, cores)
 	var wg sync.WaitGroup
@@ -56,9 +55,8 @@ type figure struct {
 	allocs float64
 }
 
-// measure lets the candidates take short turns, so that what else the machine does meets
-// all of them, and takes lower quartiles. The garbage collector stays off meanwhile, which spares those
-// who allocate.
+// measure lets the candidates take short turns, and takes lower quartiles. So other work of the machine meets all of
+// them. The garbage collector stays off meanwhile, which spares candidates that allocate.
 func measure(cores, rounds int, all []candidate) []figure {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(cores))
 	runtime.GC()
@@ -84,8 +82,8 @@ func measure(cores, rounds int, all []candidate) []figure {
 	for r := range rounds {
 		for i, c := range all {
 			if r%2 == 0 { // reading the counts stops the world
-				// What the client's loop allocates beside it can only add to the count, so the least
-				// of the turns is the decision's own, and the turn's.
+				// The client's loop allocates beside the decision and can only add to the count. So the least of the
+				// turns is that of the decision and of the turn itself.
 				a := float64(max(allocated(cores, n[i], c.do)-own, 0)) / float64(n[i])
 				figures[i].allocs = min(figures[i].allocs, a)
 			}

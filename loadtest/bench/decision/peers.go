@@ -107,7 +107,7 @@ func largeJuju() candidate {
 	}}
 }
 
-// A door takes one unit for a key. What is not keyed by itself stands behind a sync.Map.
+// A door takes one unit for a key. A peer without keys of its own stands behind a sync.Map.
 type door struct {
 	name string
 	open func() func(key string) bool

@@ -12,12 +12,12 @@ const (
 	oneLimit    = "GET /items/17"
 	threeLimits = "POST /orders"
 	deniedPath  = "GET /nothing"
-	// deniedOfThree meets three limits, of which the user's denies.
+	// deniedOfThree meets three limits; the one by user denies.
 	deniedOfThree = "POST /orders/none"
 )
 
-// fiftyRules is a policy as gateways have them: exact endpoints, prefixes, address
-// blocks and user names, of which a request meets one or three.
+// fiftyRules is a policy as gateways have them: exact endpoints, prefixes, address blocks and user names. A request
+// meets one or three of its limits.
 func fiftyRules() *quotav1.Policy {
 	match := func(l *quotav1.Limit, pairs ...string) *quotav1.Limit {
 		for i := 0; i < len(pairs); i += 2 {
@@ -56,7 +56,7 @@ func fiftyRules() *quotav1.Policy {
 	}}
 }
 
-// meteredRules are fiftyRules whose plan's limits all feed the ledger, so that a journal has their buckets.
+// meteredRules are fiftyRules with all limits of the plan feeding the ledger, so that a journal has their buckets.
 func meteredRules() *quotav1.Policy {
 	p := fiftyRules()
 	for _, l := range p.Plans[0].Limits {

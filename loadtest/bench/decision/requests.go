@@ -5,8 +5,8 @@ import (
 	"unsafe"
 )
 
-// requests are what a gateway reads off the wire: the strings are in a buffer that was just
-// written, so that what is measured is finding buckets, not a walk over a table of strings.
+// requests are what a gateway reads off the wire. The strings are in a buffer that was just written, so finding buckets
+// is measured, not a walk over a table of strings.
 type requests struct {
 	order []uint32 // of keys, read in sequence
 	users int
@@ -24,7 +24,7 @@ type worker struct {
 	_                [64]byte
 }
 
-// Of usersPerTenant users each there are as many tenants as the users need.
+// Each tenant has usersPerTenant users; there are as many tenants as the users need.
 const usersPerTenant = 100
 
 // Places in a worker's buffer.

@@ -6,7 +6,7 @@ import (
 	"unsafe"
 )
 
-// threadTime is the processor's time that this thread has had.
+// threadTime is the processor time of this thread.
 func threadTime() time.Duration {
 	const clockThreadCPUTime = 3
 	var t syscall.Timespec

@@ -6,5 +6,5 @@ import "time"
 
 var began = time.Now()
 
-// threadTime is the time that passes: the machine should have nothing else to do.
+// threadTime is the elapsed time: the machine should have nothing else to do.
 func threadTime() time.Duration { return time.Since(began) }

@@ -1,6 +1,6 @@
-// Command socket measures decisions that are asked for over a socket: of a quota-agent, by each of its doors, and of token
-// buckets in Redis asked once for each request (redis_rate, and a plain Lua bucket), on one
-// Redis Cluster, in turns. It tells what a decision costs the processes that answer, and how long callers wait.
+// Command socket measures decisions that are asked for over a socket, in turns. It asks a quota-agent by each of its
+// doors. It asks token buckets in one Redis Cluster (redis_rate, and a plain Lua bucket), once for each request. It
+// tells what a decision costs the processes that answer, and how long callers wait.
 package main
 
 import (
@@ -74,7 +74,7 @@ type candidate struct {
 // ask reports whether a tenant's request is allowed.
 type ask func(ctx context.Context, tenant int) (bool, error)
 
-// row is what one candidate came to: medians of its turns.
+// row is the result of one candidate: medians of its turns.
 type row struct {
 	Name         string  `json:"name"`
 	PerSecond    float64 `json:"decisions_per_second"`
@@ -201,8 +201,8 @@ func run(ctx context.Context) (err error) {
 	return os.WriteFile(*out, append(b, '\n'), 0o644)
 }
 
-// take is a turn. It has an agent of its own, which gives its leases back at the end: what others would still hold, server and Redis would
-// take back at the cost of who comes next.
+// take is a turn. It has an agent of its own, which gives its leases back at the end. Otherwise server and Redis would
+// take them back during the next candidate's turn, at its cost.
 func (c *candidate) take(ctx context.Context, program, server string, callers int, warm, turn time.Duration) (r row, err error) {
 	a := &sidecar{}
 	if c.door != noDoor {
@@ -287,7 +287,7 @@ func startSidecar(ctx context.Context, program, server string, door int) (a *sid
 	}}
 	a.stops = append(a.stops, func() error { a.http.CloseIdleConnections(); return nil })
 	// It is up once it decides.
-	for !a.thin.Allow(ctx, client.Attribute{Name: client.AttrTenant, Value: "first"}).Allowed {
+	for !a.thin.Allow(ctx, client.Tenant("first")).Allowed {
 		if ctx.Err() != nil {
 			return a, ctx.Err()
 		}
@@ -296,10 +296,10 @@ func startSidecar(ctx context.Context, program, server string, door int) (a *sid
 	return a, nil
 }
 
-// thinly asks an agent as a process does that holds no leases: all callers share one connection.
+// thinly asks an agent like a process without leases: all callers share one connection.
 func thinly(thin *agentclient.Client, keys []string) ask {
 	return func(ctx context.Context, tenant int) (bool, error) {
-		d := thin.Allow(ctx, client.Attribute{Name: client.AttrTenant, Value: keys[tenant]})
+		d := thin.Allow(ctx, client.Tenant(keys[tenant]))
 		if d.Reason != client.ReasonLimit {
 			return false, fmt.Errorf("not decided: %s", d.Reason)
 		}

@@ -1,10 +1,8 @@
-// Package clock hands programs a time of day that a test sets while they run, without a
-// line of theirs changed and without touching the machine's clock. What is set is
-// the wall clock alone, as an operator or NTP sets it: monotonic clocks go on.
+// Package clock gives programs a time of day that a test sets while they run. It changes no line of theirs, and does
+// not touch the machine's clock. Only the wall clock is set, as an operator or NTP sets it: monotonic clocks go on.
 //
-// A program in Go is built with an overlay of the standard library's package time; one
-// in C is started with a small library loaded first. Both read how far they are off from
-// a file that is mapped into them.
+// A program in Go is built with an overlay of the standard library's package time. One in C is started with a small
+// library loaded first. Both read their offset from a file that is mapped into them.
 package clock
 
 import (
@@ -24,7 +22,7 @@ import (
 // variable names the file in a program's environment.
 const variable = "QUOTA_CHAOS_CLOCK"
 
-// Clock is one program's, or several programs'.
+// Clock is the clock of one program, or of several.
 type Clock struct {
 	name string
 }
@@ -35,8 +33,7 @@ func New(name string) (Clock, error) {
 	return c, c.Set(0)
 }
 
-// Set puts the clock ahead of the machine's by so much, behind where it is negative. It
-// shows at once, in programs that run too.
+// Set sets the clock ahead of the machine's, or behind it if ahead is negative. Running programs see it at once.
 func (c Clock) Set(ahead time.Duration) error {
 	f, err := os.OpenFile(c.name, os.O_CREATE|os.O_WRONLY, 0o644)
 	if err != nil {

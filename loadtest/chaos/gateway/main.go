@@ -1,5 +1,5 @@
-// Command gateway is a gateway of a chaos run: a client in a process of its own,
-// small, because it is built again with a clock that can be set.
+// Command gateway is a gateway of a chaos run: a client in a process of its own. It is small, because it is built again
+// with a clock that can be set.
 package main
 
 import (

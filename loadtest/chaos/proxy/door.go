@@ -9,9 +9,9 @@ import (
 	"google.golang.org/grpc/connectivity"
 )
 
-// door is a relay's listener: it takes connections while the server behind takes them, and breaks them where that one's
-// break. So an agent sees of a server that is killed, or not there yet, what it would see without the relay, and
-// goes to another; a relay that answered for it would keep agents.
+// door is a relay's listener. It takes connections while the server behind takes them, and breaks them when the server
+// breaks its own. So an agent sees a killed or absent server as it would without the relay, and goes to another. A
+// relay that answered for the server would keep agents.
 type door struct {
 	net.Listener
 	target string

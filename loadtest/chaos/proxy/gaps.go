@@ -39,7 +39,7 @@ func (g *Gaps) Arm(gap Gap, fire func()) {
 	g.gap, g.fire = gap, fire
 }
 
-// Disarm takes Arm back and reports whether it was still to fire.
+// Disarm undoes Arm, and reports whether fire had not been called yet.
 func (g *Gaps) Disarm() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -14,14 +14,14 @@ import (
 type Direction uint8
 
 const (
-	// Forth is from who connects to who listens.
+	// Forth is from the side that connects to the side that listens.
 	Forth Direction = iota
-	// Back is the other.
+	// Back is the other direction.
 	Back
 )
 
-// Tap looks at one connection's bytes. It returns what may go on; stop ends the
-// connection once that is delivered.
+// Tap looks at one connection's bytes. It returns the bytes that may go on; stop ends the connection once these are
+// delivered.
 type Tap interface {
 	Pass(way Direction, chunk []byte) (on []byte, stop bool)
 }
@@ -52,8 +52,7 @@ type Link struct {
 	running sync.WaitGroup
 }
 
-// NewLink listens on loopback and passes on to target. tap, where there is one, is asked for a new
-// Tap for each connection.
+// NewLink listens on loopback and passes on to target. If tap is given, it is asked for a new Tap for each connection.
 func NewLink(target string, tap func() Tap) (*Link, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -67,7 +66,7 @@ func NewLink(target string, tap func() Tap) (*Link, error) {
 // Addr is where the link listens.
 func (l *Link) Addr() string { return l.listener.Addr().String() }
 
-// Retarget passes new connections on to another target, and resets those that there are.
+// Retarget passes new connections on to another target, and resets the present ones.
 func (l *Link) Retarget(target string) { l.set(func() { l.target = target; l.resetLocked() }) }
 
 // Cut holds back the bytes of both directions until Heal. Connections stay open.
@@ -130,8 +129,8 @@ func (l *Link) accept() {
 	}
 }
 
-// connect joins a new connection with one to the target. During a cut nothing is
-// connected: who connects waits for an answer, as over a network.
+// connect joins a new connection with one to the target. During a cut nothing is connected, so the caller waits for an
+// answer, as over a network.
 func (l *Link) connect(from net.Conn) {
 	defer from.Close()
 	if !l.keep(from) {
@@ -173,7 +172,7 @@ func (l *Link) join(from net.Conn, target string) {
 	pumps.Wait()
 }
 
-// keep notes a connection, unless none is wanted.
+// keep notes a connection, unless the link is closed or broken.
 func (l *Link) keep(c net.Conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -196,8 +195,8 @@ type chunk struct {
 	stop  bool
 }
 
-// pump carries one direction: a reader that stamps each chunk with when it is due, and
-// a writer that waits for that, and for the end of a cut.
+// pump carries one direction. A reader stamps each chunk with when it is due; a writer waits for that, and for the end
+// of a cut.
 func (l *Link) pump(way Direction, from, to net.Conn, tap Tap) {
 	chunks, gone := make(chan chunk, maxChunks), make(chan struct{})
 	var reading sync.WaitGroup

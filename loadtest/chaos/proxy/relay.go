@@ -97,7 +97,7 @@ func NewRelay(target string) (*Relay, error) {
 // Addr is where the relay serves.
 func (r *Relay) Addr() string { return r.door.Addr().String() }
 
-// Do says what the relay does from now on; 0 for nothing but pass calls on.
+// Do sets the relay's misdeeds from now on; with 0 it only passes calls on.
 func (r *Relay) Do(m Misdeed) { r.does.Store(uint32(m)) }
 
 func (r *Relay) is(m Misdeed) bool { return Misdeed(r.does.Load())&m != 0 }
@@ -148,7 +148,7 @@ func pause(ctx context.Context, d time.Duration) bool {
 
 var errLost = status.Error(codes.Unavailable, "the answer was lost")
 
-// around does what is to be done to a call.
+// around does the relay's misdeeds to a call.
 func around[A, Q proto.Message](ctx context.Context, r *Relay, request Q, call func(context.Context, Q, ...grpc.CallOption) (A, error)) (A, error) {
 	if r.is(Reorder) {
 		pause(ctx, rand.N(reorderWithin))

@@ -95,3 +95,26 @@ func TestNoLogger(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// No more requests wait than may: the next is denied at once.
+func TestTooManyWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hangs := func(ctx context.Context, _ string) (net.Conn, error) { <-ctx.Done(); return nil, ctx.Err() }
+		c, err := Dial(t.Context(), "agent:1", WithFirstWait(0), WithMaxWaiting(1), WithDialer(hangs))
+		if err != nil {
+			t.Fatal(err)
+		}
+		first := make(chan client.Decision)
+		go func() { first <- c.Allow(t.Context(), client.Tenant("a")) }()
+		synctest.Wait()
+		if d := c.Allow(t.Context(), client.Tenant("a")); d.Reason != client.ReasonOverloaded || c.Stats().Overloaded != 1 {
+			t.Errorf("a second request: %+v, want it overloaded", d)
+		}
+		if d := <-first; d.Reason != client.ReasonDeadline {
+			t.Errorf("the first: %+v, want it to have waited", d)
+		}
+		if err := c.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}

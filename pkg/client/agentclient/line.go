@@ -4,48 +4,67 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"runtime"
 	"strings"
 	"sync"
 	"time"
+	"unique"
 
 	"github.com/f4ee788f/quota/internal/core/ask"
 	"github.com/f4ee788f/quota/internal/core/retry"
 	"github.com/f4ee788f/quota/pkg/client"
+	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
+
+const (
+	firstRedial = 20 * time.Millisecond
+	lastRedial  = time.Second
+	dialWait    = 2 * time.Second
+)
+
+// open opens a stream to the agent: a line of its own, or with TLS a stream of gRPC.
+func (t *Client) open(ctx context.Context) (ask.Carrier, error) {
+	if t.conn != nil {
+		s, err := quotav1.NewDecisionServiceClient(t.conn).Decide(ctx)
+		return &ask.Stream{Grpc: s}, err
+	}
+	return ask.Connect(ctx, func(ctx context.Context) (net.Conn, error) {
+		network, addr := "tcp", strings.TrimPrefix(t.to, "dns:")
+		if path, ok := strings.CutPrefix(t.to, "unix:"); ok {
+			network, addr = "unix", strings.TrimPrefix(path, "//")
+		}
+		ctx, cancel := context.WithTimeout(ctx, dialWait)
+		defer cancel()
+		if t.cfg.connect.Dialer != nil {
+			return t.cfg.connect.Dialer(ctx, addr)
+		}
+		return new(net.Dialer).DialContext(ctx, network, addr)
+	})
+}
 
 // run talks to the agent until ctx ends.
 func (t *Client) run(ctx context.Context) {
-	defer close(t.ended)
-	var group sync.WaitGroup
-	defer group.Wait()
-	group.Go(func() { t.watch(ctx) })
-	var once sync.Once
-	reached := func() { once.Do(func() { close(t.first) }) }
-	defer reached()
 	for fails := 0; ctx.Err() == nil; {
 		began := time.Now()
-		opened, err := t.talk(ctx, reached)
+		opened, err := t.talk(ctx)
 		t.lose(opened, err)
-		reached()
 		if opened && !errors.Is(err, errSilent) && (err == nil || time.Since(began) > lastRedial) {
 			fails = 0
 			continue
 		}
 		fails++
-		pause := time.NewTimer(retry.In(fails, firstRedial, lastRedial))
 		select {
-		case <-pause.C:
+		case <-time.After(retry.In(fails, firstRedial, lastRedial)):
 		case <-ctx.Done():
-			pause.Stop()
 		}
 	}
 	t.lose(false, context.Canceled)
 }
 
-// talk holds one stream until it ends. It reports whether the agent said anything: to some streams that it
-// opens gRPC says only later that there is nobody. The error is nil where the agent asked for the end.
-func (t *Client) talk(ctx context.Context, reached func()) (opened bool, err error) {
+// talk has one stream until it ends. It reports whether the agent said anything: gRPC opens some streams, and says only
+// later that nobody is there. The error is nil where the agent asked for the end.
+func (t *Client) talk(ctx context.Context) (opened bool, err error) {
 	ctx, cause := context.WithCancelCause(ctx)
 	cancel := func() { cause(nil) }
 	defer cancel()
@@ -54,19 +73,12 @@ func (t *Client) talk(ctx context.Context, reached func()) (opened bool, err err
 		return false, err
 	}
 	t.mu.Lock()
-	if t.state == away {
-		t.log.Info("the quota-agent is back")
-	}
-	if t.state != closed {
-		t.state = talking
-	}
-	t.flying, t.ending, t.stats.Away = false, false, false
-	t.stats.Unreachable, t.stats.UnreachableSince = "", time.Time{}
-	if t.cfg.connect.TLS == nil {
+	t.backLocked()
+	t.flying, t.ending = false, false
+	if t.conn == nil {
 		t.leave = func() { cause(errSilent) }
 	}
 	t.mu.Unlock()
-	reached()
 	leaving := make(chan struct{})
 	var writer sync.WaitGroup
 	writer.Go(func() { t.write(ctx, stream, leaving, cancel) })
@@ -75,30 +87,29 @@ func (t *Client) talk(ctx context.Context, reached func()) (opened bool, err err
 	defer cancel()
 	t.rouse()
 	var f ask.Frame
-	left := false
+	closing := false
 	for {
 		if err := stream.Recv(&f); err != nil {
-			if left && errors.Is(err, io.EOF) {
-				err = nil
-			}
-			if cause := context.Cause(ctx); errors.Is(cause, errSilent) {
+			switch cause := context.Cause(ctx); {
+			case errors.Is(cause, errSilent):
 				err = cause
+			case closing && errors.Is(err, io.EOF):
+				err = nil
 			}
 			return opened, err
 		}
 		opened = true
-		closing, err := t.deliver(&f)
-		if err != nil {
+		if err := t.deliver(&f); err != nil {
 			return true, err
 		}
-		if closing && !left {
-			left = true
+		if f.Closing && !closing {
+			closing = true
 			close(leaving)
 		}
 	}
 }
 
-// write sends what was asked, one message after the other.
+// write sends the questions, one message after the other.
 func (t *Client) write(ctx context.Context, stream ask.Carrier, leaving <-chan struct{}, cancel context.CancelFunc) {
 	var f ask.Frame
 	for {
@@ -110,8 +121,8 @@ func (t *Client) write(ctx context.Context, stream ask.Carrier, leaving <-chan s
 		case <-ctx.Done():
 			return
 		}
-		// Callers that were answered together ask again together: they come first, and their
-		// questions into this message.
+		// Callers that were answered together ask again together: let them, so that one message has all their
+		// questions.
 		runtime.Gosched()
 		if t.fill(&f); f.Len() == 0 {
 			continue
@@ -123,7 +134,7 @@ func (t *Client) write(ctx context.Context, stream ask.Carrier, leaving <-chan s
 	}
 }
 
-// fill makes a message of what was asked, where none is under way.
+// fill makes a message of the questions asked, where none is under way.
 func (t *Client) fill(f *ask.Frame) {
 	f.Reset()
 	t.mu.Lock()
@@ -131,20 +142,12 @@ func (t *Client) fill(f *ask.Frame) {
 	if t.flying {
 		return
 	}
-	i := 0
-	for ; i < len(t.queue) && !f.Full(); i++ {
-		q := t.queue[i]
-		if q.over {
-			t.gone--
-			t.release(q)
-			continue
+	t.sweepLocked(func(q *question) bool {
+		if q.sent = !f.Full(); q.sent {
+			f.Ask(&q.Question)
 		}
-		f.Ask(&q.Question)
-		t.sent[q.ID] = q
-	}
-	rest := copy(t.queue, t.queue[i:])
-	clear(t.queue[rest:])
-	t.queue = t.queue[:rest]
+		return q.sent
+	})
 	if f.Len() > 0 {
 		t.flying, t.since = true, t.tick
 		t.stats.Messages++
@@ -152,35 +155,28 @@ func (t *Client) fill(f *ask.Frame) {
 }
 
 // deliver hands out the answers of a message.
-func (t *Client) deliver(f *ask.Frame) (closing bool, err error) {
+func (t *Client) deliver(f *ask.Frame) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	var a ask.Answer
 	for {
 		ok, err := f.Next(&a)
 		if err != nil {
-			return false, err
+			return err
 		}
 		if !ok {
 			break
 		}
-		q := t.sent[a.ID]
-		if q == nil {
-			continue // given up
+		if q := t.asked[a.ID]; q != nil && q.sent {
+			t.decideLocked(q, client.Decided(a.Allowed, client.Reason(a.Reason), micros(a.RetryAfter), client.Details{
+				Limit: unique.Make(a.Limit).Value(), // the answer's own text is the message's
+				Quota: a.Quota, Window: micros(a.Window), Remaining: a.Remaining, Reset: micros(a.Reset),
+			}))
 		}
-		delete(t.sent, a.ID)
-		q.decidedLocked(client.Decided(a.Allowed, client.Reason(a.Reason), time.Duration(a.RetryAfter)*time.Microsecond, client.Details{
-			Limit: t.nameLocked(a.Limit), Quota: a.Quota, Window: time.Duration(a.Window) * time.Microsecond,
-			Remaining: a.Remaining, Reset: time.Duration(a.Reset) * time.Microsecond,
-		}))
 	}
 	if f.Done {
 		t.flying = false
-		if t.state == away {
-			t.state = talking
-			t.log.Info("the quota-agent answers again")
-		}
-		t.stats.Away = false
+		t.backLocked()
 		if len(t.queue) > 0 {
 			t.rouse()
 		}
@@ -188,60 +184,23 @@ func (t *Client) deliver(f *ask.Frame) (closing bool, err error) {
 	if t.ending = t.ending || f.Closing; t.ending {
 		t.since = t.tick
 	}
-	t.drainedLocked()
-	return f.Closing, nil
+	return nil
 }
 
-// nameLocked returns a limit's name, which in an answer is the message's.
-func (t *Client) nameLocked(name string) string {
-	if own, ok := t.names[name]; ok {
-		return own
-	}
-	if len(t.names) >= maxNames {
-		clear(t.names)
-	}
-	name = strings.Clone(name)
-	t.names[name] = name
-	return name
-}
-
-// lose ends a stream: what was asked on it has no answer. What was not sent waits for the next one, unless the agent
+// lose ends a stream: questions sent on it get no answer. Those not sent wait for the next stream, unless the agent
 // could not be reached.
 func (t *Client) lose(opened bool, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for id, q := range t.sent {
-		delete(t.sent, id)
-		q.decidedLocked(t.unknownLocked(q.Units))
+	for _, q := range t.asked {
+		if q.sent {
+			t.decideLocked(q, t.unknownLocked(q.Units))
+		}
 	}
 	t.flying, t.ending = false, false
 	if !opened {
 		t.awayLocked(err)
-	} else if t.state == talking {
-		t.state = connecting
 	}
-	t.drainedLocked()
 }
 
-// awayLocked decides all that waits without the agent, and what is asked until it is back.
-func (t *Client) awayLocked(err error) {
-	if t.state != closed {
-		if t.state != away {
-			t.log.Warn("the quota-agent is away", "error", err)
-		}
-		t.state = away
-	}
-	if !t.stats.Away {
-		t.stats.UnreachableSince = time.Now()
-	}
-	t.stats.Away, t.stats.Unreachable = true, t.cfg.connect.Explain(err)
-	for _, q := range t.queue {
-		if q.over {
-			t.release(q)
-		} else {
-			q.decidedLocked(t.unknownLocked(q.Units))
-		}
-	}
-	clear(t.queue)
-	t.queue, t.gone = t.queue[:0], 0
-}
+func micros(n int64) time.Duration { return time.Duration(n) * time.Microsecond }

@@ -40,8 +40,9 @@ func WithFirstWait(d time.Duration) Option { return func(c *config) { c.firstWai
 // WithMaxWait bounds how long a request waits for its answer, by default one second; its context may end earlier.
 func WithMaxWait(d time.Duration) Option { return func(c *config) { c.maxWait = d } }
 
-// WithMaxWaiting bounds the requests that wait at one time, by default 16,384; more are denied with client.ReasonOverloaded.
+// WithMaxWaiting bounds the requests that wait at one time, by default 16,384; more are denied with
+// client.ReasonOverloaded.
 func WithMaxWaiting(n int) Option { return func(c *config) { c.maxWaiting = n } }
 
-// WithLogger takes logs of what changes: the agent lost and found. By default warnings and errors go to slog.Default().
+// WithLogger takes logs of changes: the agent lost and found. By default warnings and errors go to slog.Default().
 func WithLogger(l *slog.Logger) Option { return func(c *config) { c.logger = l } }

@@ -50,14 +50,14 @@ func WithCost(f func(ctx context.Context, method string, request any) int64) Opt
 }
 
 // WithUnknownTenant is the code of calls whose tenant is not known, or has no plan: PERMISSION_DENIED by default, or
-// UNAUTHENTICATED where who calls is known by its tenant alone.
+// UNAUTHENTICATED where the tenant alone identifies a caller.
 func WithUnknownTenant(code codes.Code) Option {
 	return func(d *door) { d.unknown = code }
 }
 
-// Attributes returns what is known of a call: the tenant from the metadata x-tenant, the user
-// from x-user, which must be set or cleared by whoever authenticates; the peer's address as
-// ip; and the full method as both endpoint and method.
+// Attributes returns a call's attributes. The tenant comes from the metadata x-tenant and the user from x-user: the
+// code that authenticates must set or clear both. ip is the peer's address. endpoint and method are both the full
+// method.
 func Attributes(ctx context.Context, method string) []client.Attribute {
 	md, _ := metadata.FromIncomingContext(ctx)
 	first := func(name string) string {
@@ -67,11 +67,11 @@ func Attributes(ctx context.Context, method string) []client.Attribute {
 		return ""
 	}
 	return []client.Attribute{
-		{Name: client.AttrTenant, Value: first("x-tenant")},
-		{Name: client.AttrUser, Value: first("x-user")},
-		{Name: client.AttrIP, Value: ip(ctx)},
-		{Name: client.AttrEndpoint, Value: method},
-		{Name: client.AttrMethod, Value: method},
+		client.Tenant(first("x-tenant")),
+		client.User(first("x-user")),
+		client.IP(ip(ctx)),
+		client.Endpoint(method),
+		client.Method(method),
 	}
 }
 

@@ -1,5 +1,5 @@
-// Package httpquota decides HTTP requests against quotas before their handlers run: net/http middleware over
-// package client, and how a decision is told over HTTP.
+// Package httpquota decides HTTP requests against quotas before their handlers run: it is net/http middleware over
+// package client, and writes decisions as HTTP answers.
 package httpquota
 
 import (
@@ -24,10 +24,10 @@ type middleware struct {
 	unknown    int
 }
 
-// Extract says where Attributes finds what a gateway knows of an HTTP request.
-// The zero value takes the tenant from X-Tenant and the user from X-User.
+// Extract says where Attributes finds the attributes of an HTTP request. The zero value takes the tenant from X-Tenant
+// and the user from X-User.
 type Extract struct {
-	TenantHeader string // default X-Tenant; must be set or cleared by whoever authenticates
+	TenantHeader string // default X-Tenant; the code that authenticates must set or clear it
 	UserHeader   string // default X-User, likewise
 	// IPHeader names a header whose last element is the caller's address, as
 	// the proxy before this one appends it to X-Forwarded-For. Empty takes the
@@ -45,11 +45,11 @@ func (e Extract) Attributes(r *http.Request) []client.Attribute {
 		return r.Header.Get(name)
 	}
 	return []client.Attribute{
-		{Name: client.AttrTenant, Value: header(e.TenantHeader, "X-Tenant")},
-		{Name: client.AttrUser, Value: header(e.UserHeader, "X-User")},
-		{Name: client.AttrIP, Value: e.ip(r)},
-		{Name: client.AttrEndpoint, Value: r.Method + " " + limit.CleanPath(r.URL.Path)},
-		{Name: client.AttrMethod, Value: r.Method},
+		client.Tenant(header(e.TenantHeader, "X-Tenant")),
+		client.User(header(e.UserHeader, "X-User")),
+		client.IP(e.ip(r)),
+		client.Endpoint(r.Method + " " + limit.CleanPath(r.URL.Path)),
+		client.Method(r.Method),
 	}
 }
 
@@ -94,8 +94,8 @@ func WithDegraded(f func(http.ResponseWriter, *http.Request, client.Decision) bo
 	return func(m *middleware) { m.degraded = f }
 }
 
-// WithUnknownTenant is the status of requests whose tenant is not known, or has no plan: 403 by default, or 401 where who
-// calls is known by its tenant alone.
+// WithUnknownTenant is the status of requests whose tenant is not known, or has no plan. It is 403 by default; 401
+// suits where the tenant alone identifies a caller.
 func WithUnknownTenant(status int) Option {
 	return func(m *middleware) { m.unknown = status }
 }
@@ -105,12 +105,11 @@ type Decider interface {
 	AllowN(ctx context.Context, n int64, attributes ...client.Attribute) client.Decision
 }
 
-// Middleware decides each request before next sees it, and gives its slots of concurrency
-// limits back when next returns. Answers carry RateLimit and
-// RateLimit-Policy (draft-ietf-httpapi-ratelimit-headers-10) and X-RateLimit-Limit,
-// -Remaining and -Reset. A denial has the status of docs/doors.md's table: 429 with Retry-After where a limit is used
-// up, and another where waiting does not help or the service is at fault. Its problem+json body names the reason and the
-// violated limit.
+// Middleware decides each request before next sees it, and gives its slots of concurrency limits back when next
+// returns. Answers carry RateLimit and RateLimit-Policy (draft-ietf-httpapi-ratelimit-headers-10) and
+// X-RateLimit-Limit, -Remaining and -Reset. A denial has the status of docs/doors.md's table. It is 429 with
+// Retry-After where a limit is used up, and another where waiting does not help or the service is at fault. Its
+// problem+json body names the reason and the violated limit.
 func Middleware(c Decider, opts ...Option) func(next http.Handler) http.Handler {
 	m := middleware{attributes: Extract{}.Attributes, cost: func(*http.Request) int64 { return 1 }}
 	for _, o := range opts {
@@ -135,8 +134,8 @@ func Middleware(c Decider, opts ...Option) func(next http.Handler) http.Handler 
 // decision: none where no limit decided and nothing was denied.
 func Headers(d client.Decision, set func(name, value string)) { headers.Each(answer(d), set) }
 
-// Status is the decision's HTTP status, as docs/doors.md's table has it: 200, 429 where a limit is used up, 503 where the
-// service is at fault, and others.
+// Status is the decision's HTTP status, as docs/doors.md's table has it. It is 200, 429 where a limit is used up, 503
+// where the service is at fault, and others.
 func Status(d client.Decision) int { return headers.Status(answer(d)) }
 
 // StatusWith is Status with another one for unknown tenants; 0 keeps 403.

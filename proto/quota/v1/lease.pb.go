@@ -366,7 +366,7 @@ func (Limit_Enforcement) EnumDescriptor() ([]byte, []int) {
 type Limit_FirstTouch int32
 
 const (
-	// As FIRST_TOUCH_ASK.
+	// One unit is admitted on credit where the limit's epsilon has room for every agent's.
 	Limit_FIRST_TOUCH_UNSPECIFIED Limit_FirstTouch = 0
 	Limit_FIRST_TOUCH_ASK         Limit_FirstTouch = 1
 	Limit_FIRST_TOUCH_ADMIT       Limit_FirstTouch = 2
@@ -742,14 +742,20 @@ type Renewal struct {
 	// Microseconds by the agent's own clock between sending the last renewal that was
 	// answered and sending this one; 0 where none was. It bounds what a store's clock that leaps refills.
 	ElapsedUs int64 `protobuf:"varint,22,opt,name=elapsed_us,json=elapsedUs,proto3" json:"elapsed_us,omitempty"`
-	// True where some of `admitted` was spent of the share of a window that the agent
-	// goes on with out of contact.
+	// True where some of `admitted` was spent out of contact, on the agent's fallback.
 	Alone bool `protobuf:"varint,23,opt,name=alone,proto3" json:"alone,omitempty"`
 	// Units of the lease that trickled and surely found no room, and how long ago the last of them came, in microseconds
 	// by the agent's own clock and as of when the server hears of it, at least 1; 0 and 0 for none. What could not have been in the bucket besides does not go
 	// back to it.
-	Void          int64 `protobuf:"varint,24,opt,name=void,proto3" json:"void,omitempty"`
-	VoidAgoUs     int64 `protobuf:"varint,25,opt,name=void_ago_us,json=voidAgoUs,proto3" json:"void_ago_us,omitempty"`
+	Void      int64 `protobuf:"varint,24,opt,name=void,proto3" json:"void,omitempty"`
+	VoidAgoUs int64 `protobuf:"varint,25,opt,name=void_ago_us,json=voidAgoUs,proto3" json:"void_ago_us,omitempty"`
+	// Of a sliding window log: what is granted to requests that wait is admitted within so many microseconds of sending
+	// this, or not at all. The server counts it as of the latest of these times. 0: within the lease that is granted.
+	WithinUs int64 `protobuf:"varint,26,opt,name=within_us,json=withinUs,proto3" json:"within_us,omitempty"`
+	// Of a strict limit: the fraction of a token that trickled and stays with the agent beside `held`, in micro-tokens.
+	FractionMicros int64 `protobuf:"varint,27,opt,name=fraction_micros,json=fractionMicros,proto3" json:"fraction_micros,omitempty"`
+	// Of a fixed window: the number of the last renewal that was answered; 0 for none.
+	Heard         int64 `protobuf:"varint,28,opt,name=heard,proto3" json:"heard,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -952,6 +958,27 @@ func (x *Renewal) GetVoidAgoUs() int64 {
 	return 0
 }
 
+func (x *Renewal) GetWithinUs() int64 {
+	if x != nil {
+		return x.WithinUs
+	}
+	return 0
+}
+
+func (x *Renewal) GetFractionMicros() int64 {
+	if x != nil {
+		return x.FractionMicros
+	}
+	return 0
+}
+
+func (x *Renewal) GetHeard() int64 {
+	if x != nil {
+		return x.Heard
+	}
+	return 0
+}
+
 type RenewResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// One for each renewal, in its order.
@@ -961,6 +988,9 @@ type RenewResponse struct {
 	Tenants []*Tenant `protobuf:"bytes,2,rep,name=tenants,proto3" json:"tenants,omitempty"`
 	// The newest policy version of the server.
 	PolicyVersion int64 `protobuf:"varint,3,opt,name=policy_version,json=policyVersion,proto3" json:"policy_version,omitempty"`
+	// How many agents the server knows to be there; 0 where it does not say. They share
+	// what a limit lets through before it has leased anything.
+	Agents        int32 `protobuf:"varint,4,opt,name=agents,proto3" json:"agents,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1012,6 +1042,13 @@ func (x *RenewResponse) GetTenants() []*Tenant {
 func (x *RenewResponse) GetPolicyVersion() int64 {
 	if x != nil {
 		return x.PolicyVersion
+	}
+	return 0
+}
+
+func (x *RenewResponse) GetAgents() int32 {
+	if x != nil {
+		return x.Agents
 	}
 	return 0
 }
@@ -1418,8 +1455,10 @@ type WatchResponse struct {
 	// earlier time renews all that it holds within seconds, each at a moment drawn by lot. It compares the number with
 	// nothing else, so that whichever server says it, and however often, it does so once.
 	ForgotBeforeUs int64 `protobuf:"varint,7,opt,name=forgot_before_us,json=forgotBeforeUs,proto3" json:"forgot_before_us,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// As RenewResponse.agents; 0 for no news.
+	Agents        int32 `protobuf:"varint,8,opt,name=agents,proto3" json:"agents,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *WatchResponse) Reset() {
@@ -1497,6 +1536,13 @@ func (x *WatchResponse) GetShadow() *Policy {
 func (x *WatchResponse) GetForgotBeforeUs() int64 {
 	if x != nil {
 		return x.ForgotBeforeUs
+	}
+	return 0
+}
+
+func (x *WatchResponse) GetAgents() int32 {
+	if x != nil {
+		return x.Agents
 	}
 	return 0
 }
@@ -2517,7 +2563,7 @@ type Report struct {
 	// Rows in the ledger's canonical encoding (internal/core/ledger, codec.go). At most 4 MiB and
 	// 65,536 rows; empty for a heartbeat.
 	Payload []byte `protobuf:"bytes,6,opt,name=payload,proto3" json:"payload,omitempty"`
-	// SHA-256 over the fields above and below, but the origin, in the ledger's canonical encoding.
+	// SHA-256 over the fields above and below up to closed, in the ledger's canonical encoding.
 	Digest []byte `protobuf:"bytes,7,opt,name=digest,proto3" json:"digest,omitempty"`
 	// All usage admitted before this time, in Unix milliseconds, is in reports up to this one.
 	ThroughMs int64 `protobuf:"varint,8,opt,name=through_ms,json=throughMs,proto3" json:"through_ms,omitempty"`
@@ -2526,8 +2572,10 @@ type Report struct {
 	// In the first report of an epoch that goes on from an earlier one of the agent, which takes no more: that epoch, and
 	// its units that are not in this one. The ledger takes this report only where it has settled no more of
 	// it and no other epoch goes on from it, and from then on settles no more of it.
-	OriginEpoch   int64 `protobuf:"varint,10,opt,name=origin_epoch,json=originEpoch,proto3" json:"origin_epoch,omitempty"`
-	OriginTotal   int64 `protobuf:"varint,11,opt,name=origin_total,json=originTotal,proto3" json:"origin_total,omitempty"`
+	OriginEpoch int64 `protobuf:"varint,10,opt,name=origin_epoch,json=originEpoch,proto3" json:"origin_epoch,omitempty"`
+	OriginTotal int64 `protobuf:"varint,11,opt,name=origin_total,json=originTotal,proto3" json:"origin_total,omitempty"`
+	// True where the agent's journal is under a secret and does not vouch for the rows: all of them go to quarantine.
+	Unsealed      bool `protobuf:"varint,12,opt,name=unsealed,proto3" json:"unsealed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2637,6 +2685,13 @@ func (x *Report) GetOriginTotal() int64 {
 		return x.OriginTotal
 	}
 	return 0
+}
+
+func (x *Report) GetUnsealed() bool {
+	if x != nil {
+		return x.Unsealed
+	}
+	return false
 }
 
 type SettleResponse struct {
@@ -2955,7 +3010,7 @@ const file_quota_v1_lease_proto_rawDesc = "" +
 	"\x0epolicy_version\x18\x03 \x01(\x03R\rpolicyVersion\x12-\n" +
 	"\brenewals\x18\x04 \x03(\v2\x11.quota.v1.RenewalR\brenewals\x12\x18\n" +
 	"\atenants\x18\x05 \x03(\tR\atenants\x12\x16\n" +
-	"\x06strain\x18\x06 \x01(\x05R\x06strain\"\xe6\x05\n" +
+	"\x06strain\x18\x06 \x01(\x05R\x06strain\"\xc2\x06\n" +
 	"\aRenewal\x12\x14\n" +
 	"\x05limit\x18\x01 \x01(\tR\x05limit\x12\x16\n" +
 	"\x06tenant\x18\x02 \x01(\tR\x06tenant\x12\x16\n" +
@@ -2984,16 +3039,20 @@ const file_quota_v1_lease_proto_rawDesc = "" +
 	"elapsed_us\x18\x16 \x01(\x03R\telapsedUs\x12\x14\n" +
 	"\x05alone\x18\x17 \x01(\bR\x05alone\x12\x12\n" +
 	"\x04void\x18\x18 \x01(\x03R\x04void\x12\x1e\n" +
-	"\vvoid_ago_us\x18\x19 \x01(\x03R\tvoidAgoUs\">\n" +
+	"\vvoid_ago_us\x18\x19 \x01(\x03R\tvoidAgoUs\x12\x1b\n" +
+	"\twithin_us\x18\x1a \x01(\x03R\bwithinUs\x12'\n" +
+	"\x0ffraction_micros\x18\x1b \x01(\x03R\x0efractionMicros\x12\x14\n" +
+	"\x05heard\x18\x1c \x01(\x03R\x05heard\">\n" +
 	"\x04Kind\x12\x14\n" +
 	"\x10KIND_UNSPECIFIED\x10\x00\x12\x0e\n" +
 	"\n" +
 	"KIND_LIMIT\x10\x01\x12\x10\n" +
-	"\fKIND_OVERAGE\x10\x02J\x04\b\a\x10\b\"\x8b\x01\n" +
+	"\fKIND_OVERAGE\x10\x02J\x04\b\a\x10\b\"\xa3\x01\n" +
 	"\rRenewResponse\x12'\n" +
 	"\x06grants\x18\x01 \x03(\v2\x0f.quota.v1.GrantR\x06grants\x12*\n" +
 	"\atenants\x18\x02 \x03(\v2\x10.quota.v1.TenantR\atenants\x12%\n" +
-	"\x0epolicy_version\x18\x03 \x01(\x03R\rpolicyVersion\"\xb1\x05\n" +
+	"\x0epolicy_version\x18\x03 \x01(\x03R\rpolicyVersion\x12\x16\n" +
+	"\x06agents\x18\x04 \x01(\x05R\x06agents\"\xb1\x05\n" +
 	"\x05Grant\x12.\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x16.quota.v1.Grant.StatusR\x06status\x12\x16\n" +
 	"\x06number\x18\x02 \x01(\x03R\x06number\x12\x16\n" +
@@ -3037,7 +3096,7 @@ const file_quota_v1_lease_proto_rawDesc = "" +
 	"\x05agent\x18\x01 \x01(\tR\x05agent\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x03R\x05epoch\x12%\n" +
 	"\x0epolicy_version\x18\x03 \x01(\x03R\rpolicyVersion\x12#\n" +
-	"\rtenant_change\x18\x04 \x01(\x03R\ftenantChange\"\xb7\x02\n" +
+	"\rtenant_change\x18\x04 \x01(\x03R\ftenantChange\"\xcf\x02\n" +
 	"\rWatchResponse\x12(\n" +
 	"\x06policy\x18\x01 \x01(\v2\x10.quota.v1.PolicyR\x06policy\x12*\n" +
 	"\atenants\x18\x02 \x03(\v2\x10.quota.v1.TenantR\atenants\x12.\n" +
@@ -3045,7 +3104,8 @@ const file_quota_v1_lease_proto_rawDesc = "" +
 	"\rtenant_change\x18\x04 \x01(\x03R\ftenantChange\x12'\n" +
 	"\x0frefresh_tenants\x18\x05 \x01(\bR\x0erefreshTenants\x12(\n" +
 	"\x06shadow\x18\x06 \x01(\v2\x10.quota.v1.PolicyR\x06shadow\x12(\n" +
-	"\x10forgot_before_us\x18\a \x01(\x03R\x0eforgotBeforeUs\"\x80\x02\n" +
+	"\x10forgot_before_us\x18\a \x01(\x03R\x0eforgotBeforeUs\x12\x16\n" +
+	"\x06agents\x18\b \x01(\x05R\x06agents\"\x80\x02\n" +
 	"\bSwitches\x12+\n" +
 	"\x04mode\x18\x01 \x01(\x0e2\x17.quota.v1.Switches.ModeR\x04mode\x12%\n" +
 	"\x0edenied_tenants\x18\x02 \x03(\tR\rdeniedTenants\x12\x1a\n" +
@@ -3173,7 +3233,7 @@ const file_quota_v1_lease_proto_rawDesc = "" +
 	"\x04told\x18\t \x01(\x03R\x04told\x12\x16\n" +
 	"\x06beyond\x18\x06 \x01(\x03R\x06beyond\x12\x12\n" +
 	"\x04held\x18\a \x01(\x03R\x04held\x12\x16\n" +
-	"\x06booked\x18\b \x01(\x03R\x06booked\"\xb9\x02\n" +
+	"\x06booked\x18\b \x01(\x03R\x06booked\"\xd5\x02\n" +
 	"\x06Report\x12\x14\n" +
 	"\x05agent\x18\x01 \x01(\tR\x05agent\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x03R\x05epoch\x12\x10\n" +
@@ -3188,7 +3248,8 @@ const file_quota_v1_lease_proto_rawDesc = "" +
 	"\x06closed\x18\t \x01(\bR\x06closed\x12!\n" +
 	"\forigin_epoch\x18\n" +
 	" \x01(\x03R\voriginEpoch\x12!\n" +
-	"\forigin_total\x18\v \x01(\x03R\voriginTotal\"W\n" +
+	"\forigin_total\x18\v \x01(\x03R\voriginTotal\x12\x1a\n" +
+	"\bunsealed\x18\f \x01(\bR\bunsealed\"W\n" +
 	"\x0eSettleResponse\x12-\n" +
 	"\breceipts\x18\x01 \x03(\v2\x11.quota.v1.ReceiptR\breceipts\x12\x16\n" +
 	"\x06ledger\x18\x02 \x01(\tR\x06ledger\"@\n" +

@@ -2268,8 +2268,13 @@ type VerifyResult struct {
 	ArchivedRollups int64 `protobuf:"varint,13,opt,name=archived_rollups,json=archivedRollups,proto3" json:"archived_rollups,omitempty"`
 	// Entries of slots before it are in files; 0 for none.
 	ArchivedBeforeMs int64 `protobuf:"varint,14,opt,name=archived_before_ms,json=archivedBeforeMs,proto3" json:"archived_before_ms,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// Starts of agents whose usage may be missing for good, which is no fault of the ledger: at most 1,000, those heard
+	// of last first.
+	Lost []*LostEpoch `protobuf:"bytes,15,rep,name=lost,proto3" json:"lost,omitempty"`
+	// How many there are besides.
+	MoreLost      int64 `protobuf:"varint,16,opt,name=more_lost,json=moreLost,proto3" json:"more_lost,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *VerifyResult) Reset() {
@@ -2396,6 +2401,20 @@ func (x *VerifyResult) GetArchivedRollups() int64 {
 func (x *VerifyResult) GetArchivedBeforeMs() int64 {
 	if x != nil {
 		return x.ArchivedBeforeMs
+	}
+	return 0
+}
+
+func (x *VerifyResult) GetLost() []*LostEpoch {
+	if x != nil {
+		return x.Lost
+	}
+	return nil
+}
+
+func (x *VerifyResult) GetMoreLost() int64 {
+	if x != nil {
+		return x.MoreLost
 	}
 	return 0
 }
@@ -3103,7 +3122,7 @@ var File_quota_v1_ledger_proto protoreflect.FileDescriptor
 
 const file_quota_v1_ledger_proto_rawDesc = "" +
 	"\n" +
-	"\x15quota/v1/ledger.proto\x12\bquota.v1\x1a\x14quota/v1/lease.proto\"\x91\x02\n" +
+	"\x15quota/v1/ledger.proto\x12\bquota.v1\x1a\x14quota/v1/lease.proto\x1a\x14quota/v1/usage.proto\"\x91\x02\n" +
 	"\tLedgerRow\x12\x17\n" +
 	"\aslot_ms\x18\x01 \x01(\x03R\x06slotMs\x12\x16\n" +
 	"\x06tenant\x18\x02 \x01(\tR\x06tenant\x12\x14\n" +
@@ -3293,7 +3312,7 @@ const file_quota_v1_ledger_proto_rawDesc = "" +
 	"\x05total\x18\x03 \x01(\x03R\x05total\"v\n" +
 	"\x0eVerifyResponse\x124\n" +
 	"\bprogress\x18\x01 \x01(\v2\x18.quota.v1.LedgerProgressR\bprogress\x12.\n" +
-	"\x06result\x18\x02 \x01(\v2\x16.quota.v1.VerifyResultR\x06result\"\xd7\x03\n" +
+	"\x06result\x18\x02 \x01(\v2\x16.quota.v1.VerifyResultR\x06result\"\x9d\x04\n" +
 	"\fVerifyResult\x12-\n" +
 	"\x06faults\x18\x01 \x03(\v2\x15.quota.v1.LedgerFaultR\x06faults\x12\x1f\n" +
 	"\vmore_faults\x18\x02 \x01(\x03R\n" +
@@ -3310,7 +3329,9 @@ const file_quota_v1_ledger_proto_rawDesc = "" +
 	"\x10archived_reports\x18\v \x01(\x03R\x0farchivedReports\x12'\n" +
 	"\x0farchived_blocks\x18\f \x01(\x03R\x0earchivedBlocks\x12)\n" +
 	"\x10archived_rollups\x18\r \x01(\x03R\x0farchivedRollups\x12,\n" +
-	"\x12archived_before_ms\x18\x0e \x01(\x03R\x10archivedBeforeMs\"M\n" +
+	"\x12archived_before_ms\x18\x0e \x01(\x03R\x10archivedBeforeMs\x12'\n" +
+	"\x04lost\x18\x0f \x03(\v2\x13.quota.v1.LostEpochR\x04lost\x12\x1b\n" +
+	"\tmore_lost\x18\x10 \x01(\x03R\bmoreLost\"M\n" +
 	"\vLedgerFault\x12\x14\n" +
 	"\x05table\x18\x01 \x01(\tR\x05table\x12\x14\n" +
 	"\x05which\x18\x02 \x01(\tR\x05which\x12\x12\n" +
@@ -3439,7 +3460,8 @@ var file_quota_v1_ledger_proto_goTypes = []any{
 	(*Reconciled)(nil),                 // 41: quota.v1.Reconciled
 	(*RecordedLeases)(nil),             // 42: quota.v1.RecordedLeases
 	(*LeaseDifference)(nil),            // 43: quota.v1.LeaseDifference
-	(*LeaseAccount)(nil),               // 44: quota.v1.LeaseAccount
+	(*LostEpoch)(nil),                  // 44: quota.v1.LostEpoch
+	(*LeaseAccount)(nil),               // 45: quota.v1.LeaseAccount
 }
 var file_quota_v1_ledger_proto_depIdxs = []int32{
 	0,  // 0: quota.v1.Quarantined.row:type_name -> quota.v1.LedgerRow
@@ -3464,46 +3486,47 @@ var file_quota_v1_ledger_proto_depIdxs = []int32{
 	31, // 19: quota.v1.VerifyResponse.progress:type_name -> quota.v1.LedgerProgress
 	33, // 20: quota.v1.VerifyResponse.result:type_name -> quota.v1.VerifyResult
 	34, // 21: quota.v1.VerifyResult.faults:type_name -> quota.v1.LedgerFault
-	31, // 22: quota.v1.RebuildResponse.progress:type_name -> quota.v1.LedgerProgress
-	41, // 23: quota.v1.ReconcileResponse.limits:type_name -> quota.v1.Reconciled
-	42, // 24: quota.v1.Reconciled.recorded:type_name -> quota.v1.RecordedLeases
-	44, // 25: quota.v1.Reconciled.said:type_name -> quota.v1.LeaseAccount
-	43, // 26: quota.v1.Reconciled.differences:type_name -> quota.v1.LeaseDifference
-	30, // 27: quota.v1.LedgerService.Verify:input_type -> quota.v1.VerifyRequest
-	35, // 28: quota.v1.LedgerService.Rebuild:input_type -> quota.v1.RebuildRequest
-	3,  // 29: quota.v1.LedgerService.ListQuarantine:input_type -> quota.v1.ListQuarantineRequest
-	5,  // 30: quota.v1.LedgerService.GetQuarantined:input_type -> quota.v1.GetQuarantinedRequest
-	7,  // 31: quota.v1.LedgerService.RetryQuarantined:input_type -> quota.v1.RetryQuarantinedRequest
-	10, // 32: quota.v1.LedgerService.DiscardQuarantined:input_type -> quota.v1.DiscardQuarantinedRequest
-	13, // 33: quota.v1.LedgerService.TraceReport:input_type -> quota.v1.TraceReportRequest
-	16, // 34: quota.v1.LedgerService.TraceEntry:input_type -> quota.v1.TraceEntryRequest
-	19, // 35: quota.v1.LedgerService.Adjust:input_type -> quota.v1.AdjustRequest
-	21, // 36: quota.v1.LedgerService.Backfill:input_type -> quota.v1.BackfillRequest
-	23, // 37: quota.v1.LedgerService.RevertCorrection:input_type -> quota.v1.RevertCorrectionRequest
-	26, // 38: quota.v1.LedgerService.ListCorrections:input_type -> quota.v1.ListCorrectionsRequest
-	28, // 39: quota.v1.LedgerService.GetCorrection:input_type -> quota.v1.GetCorrectionRequest
-	37, // 40: quota.v1.LedgerService.DeclareLost:input_type -> quota.v1.DeclareLostRequest
-	39, // 41: quota.v1.LedgerService.Reconcile:input_type -> quota.v1.ReconcileRequest
-	32, // 42: quota.v1.LedgerService.Verify:output_type -> quota.v1.VerifyResponse
-	36, // 43: quota.v1.LedgerService.Rebuild:output_type -> quota.v1.RebuildResponse
-	4,  // 44: quota.v1.LedgerService.ListQuarantine:output_type -> quota.v1.ListQuarantineResponse
-	6,  // 45: quota.v1.LedgerService.GetQuarantined:output_type -> quota.v1.GetQuarantinedResponse
-	8,  // 46: quota.v1.LedgerService.RetryQuarantined:output_type -> quota.v1.RetryQuarantinedResponse
-	11, // 47: quota.v1.LedgerService.DiscardQuarantined:output_type -> quota.v1.DiscardQuarantinedResponse
-	14, // 48: quota.v1.LedgerService.TraceReport:output_type -> quota.v1.TraceReportResponse
-	17, // 49: quota.v1.LedgerService.TraceEntry:output_type -> quota.v1.TraceEntryResponse
-	20, // 50: quota.v1.LedgerService.Adjust:output_type -> quota.v1.AdjustResponse
-	22, // 51: quota.v1.LedgerService.Backfill:output_type -> quota.v1.BackfillResponse
-	24, // 52: quota.v1.LedgerService.RevertCorrection:output_type -> quota.v1.RevertCorrectionResponse
-	27, // 53: quota.v1.LedgerService.ListCorrections:output_type -> quota.v1.ListCorrectionsResponse
-	29, // 54: quota.v1.LedgerService.GetCorrection:output_type -> quota.v1.GetCorrectionResponse
-	38, // 55: quota.v1.LedgerService.DeclareLost:output_type -> quota.v1.DeclareLostResponse
-	40, // 56: quota.v1.LedgerService.Reconcile:output_type -> quota.v1.ReconcileResponse
-	42, // [42:57] is the sub-list for method output_type
-	27, // [27:42] is the sub-list for method input_type
-	27, // [27:27] is the sub-list for extension type_name
-	27, // [27:27] is the sub-list for extension extendee
-	0,  // [0:27] is the sub-list for field type_name
+	44, // 22: quota.v1.VerifyResult.lost:type_name -> quota.v1.LostEpoch
+	31, // 23: quota.v1.RebuildResponse.progress:type_name -> quota.v1.LedgerProgress
+	41, // 24: quota.v1.ReconcileResponse.limits:type_name -> quota.v1.Reconciled
+	42, // 25: quota.v1.Reconciled.recorded:type_name -> quota.v1.RecordedLeases
+	45, // 26: quota.v1.Reconciled.said:type_name -> quota.v1.LeaseAccount
+	43, // 27: quota.v1.Reconciled.differences:type_name -> quota.v1.LeaseDifference
+	30, // 28: quota.v1.LedgerService.Verify:input_type -> quota.v1.VerifyRequest
+	35, // 29: quota.v1.LedgerService.Rebuild:input_type -> quota.v1.RebuildRequest
+	3,  // 30: quota.v1.LedgerService.ListQuarantine:input_type -> quota.v1.ListQuarantineRequest
+	5,  // 31: quota.v1.LedgerService.GetQuarantined:input_type -> quota.v1.GetQuarantinedRequest
+	7,  // 32: quota.v1.LedgerService.RetryQuarantined:input_type -> quota.v1.RetryQuarantinedRequest
+	10, // 33: quota.v1.LedgerService.DiscardQuarantined:input_type -> quota.v1.DiscardQuarantinedRequest
+	13, // 34: quota.v1.LedgerService.TraceReport:input_type -> quota.v1.TraceReportRequest
+	16, // 35: quota.v1.LedgerService.TraceEntry:input_type -> quota.v1.TraceEntryRequest
+	19, // 36: quota.v1.LedgerService.Adjust:input_type -> quota.v1.AdjustRequest
+	21, // 37: quota.v1.LedgerService.Backfill:input_type -> quota.v1.BackfillRequest
+	23, // 38: quota.v1.LedgerService.RevertCorrection:input_type -> quota.v1.RevertCorrectionRequest
+	26, // 39: quota.v1.LedgerService.ListCorrections:input_type -> quota.v1.ListCorrectionsRequest
+	28, // 40: quota.v1.LedgerService.GetCorrection:input_type -> quota.v1.GetCorrectionRequest
+	37, // 41: quota.v1.LedgerService.DeclareLost:input_type -> quota.v1.DeclareLostRequest
+	39, // 42: quota.v1.LedgerService.Reconcile:input_type -> quota.v1.ReconcileRequest
+	32, // 43: quota.v1.LedgerService.Verify:output_type -> quota.v1.VerifyResponse
+	36, // 44: quota.v1.LedgerService.Rebuild:output_type -> quota.v1.RebuildResponse
+	4,  // 45: quota.v1.LedgerService.ListQuarantine:output_type -> quota.v1.ListQuarantineResponse
+	6,  // 46: quota.v1.LedgerService.GetQuarantined:output_type -> quota.v1.GetQuarantinedResponse
+	8,  // 47: quota.v1.LedgerService.RetryQuarantined:output_type -> quota.v1.RetryQuarantinedResponse
+	11, // 48: quota.v1.LedgerService.DiscardQuarantined:output_type -> quota.v1.DiscardQuarantinedResponse
+	14, // 49: quota.v1.LedgerService.TraceReport:output_type -> quota.v1.TraceReportResponse
+	17, // 50: quota.v1.LedgerService.TraceEntry:output_type -> quota.v1.TraceEntryResponse
+	20, // 51: quota.v1.LedgerService.Adjust:output_type -> quota.v1.AdjustResponse
+	22, // 52: quota.v1.LedgerService.Backfill:output_type -> quota.v1.BackfillResponse
+	24, // 53: quota.v1.LedgerService.RevertCorrection:output_type -> quota.v1.RevertCorrectionResponse
+	27, // 54: quota.v1.LedgerService.ListCorrections:output_type -> quota.v1.ListCorrectionsResponse
+	29, // 55: quota.v1.LedgerService.GetCorrection:output_type -> quota.v1.GetCorrectionResponse
+	38, // 56: quota.v1.LedgerService.DeclareLost:output_type -> quota.v1.DeclareLostResponse
+	40, // 57: quota.v1.LedgerService.Reconcile:output_type -> quota.v1.ReconcileResponse
+	43, // [43:58] is the sub-list for method output_type
+	28, // [28:43] is the sub-list for method input_type
+	28, // [28:28] is the sub-list for extension type_name
+	28, // [28:28] is the sub-list for extension extendee
+	0,  // [0:28] is the sub-list for field type_name
 }
 
 func init() { file_quota_v1_ledger_proto_init() }
@@ -3512,6 +3535,7 @@ func file_quota_v1_ledger_proto_init() {
 		return
 	}
 	file_quota_v1_lease_proto_init()
+	file_quota_v1_usage_proto_init()
 	file_quota_v1_ledger_proto_msgTypes[15].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{

@@ -1405,8 +1405,12 @@ type Statement struct {
 	// the statement. In lists 0.
 	QuarantinedRows  int64 `protobuf:"varint,16,opt,name=quarantined_rows,json=quarantinedRows,proto3" json:"quarantined_rows,omitempty"`
 	QuarantinedUnits int64 `protobuf:"varint,17,opt,name=quarantined_units,json=quarantinedUnits,proto3" json:"quarantined_units,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// Of a statement that is not closed: starts of agents whose usage may be missing from it for good, at most 100.
+	Lost []*LostEpoch `protobuf:"bytes,18,rep,name=lost,proto3" json:"lost,omitempty"`
+	// How many there are besides.
+	MoreLost      int64 `protobuf:"varint,19,opt,name=more_lost,json=moreLost,proto3" json:"more_lost,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Statement) Reset() {
@@ -1558,6 +1562,20 @@ func (x *Statement) GetQuarantinedUnits() int64 {
 	return 0
 }
 
+func (x *Statement) GetLost() []*LostEpoch {
+	if x != nil {
+		return x.Lost
+	}
+	return nil
+}
+
+func (x *Statement) GetMoreLost() int64 {
+	if x != nil {
+		return x.MoreLost
+	}
+	return 0
+}
+
 type StatementTotal struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Currency string                 `protobuf:"bytes,1,opt,name=currency,proto3" json:"currency,omitempty"`
@@ -1624,7 +1642,7 @@ var File_quota_v1_statement_proto protoreflect.FileDescriptor
 
 const file_quota_v1_statement_proto_rawDesc = "" +
 	"\n" +
-	"\x18quota/v1/statement.proto\x12\bquota.v1\"j\n" +
+	"\x18quota/v1/statement.proto\x12\bquota.v1\x1a\x14quota/v1/usage.proto\"j\n" +
 	"\x15CloseStatementRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x16\n" +
 	"\x06period\x18\x02 \x01(\tR\x06period\x12!\n" +
@@ -1724,7 +1742,7 @@ const file_quota_v1_statement_proto_rawDesc = "" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x16\n" +
 	"\x06period\x18\x02 \x01(\tR\x06period\"M\n" +
 	"\x18PreviewStatementResponse\x121\n" +
-	"\tstatement\x18\x01 \x01(\v2\x13.quota.v1.StatementR\tstatement\"\x92\x04\n" +
+	"\tstatement\x18\x01 \x01(\v2\x13.quota.v1.StatementR\tstatement\"\xd8\x04\n" +
 	"\tStatement\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x16\n" +
 	"\x06period\x18\x02 \x01(\tR\x06period\x12\x17\n" +
@@ -1744,7 +1762,9 @@ const file_quota_v1_statement_proto_rawDesc = "" +
 	"\tclosed_by\x18\x0e \x01(\tR\bclosedBy\x12\x16\n" +
 	"\x06forced\x18\x0f \x01(\tR\x06forced\x12)\n" +
 	"\x10quarantined_rows\x18\x10 \x01(\x03R\x0fquarantinedRows\x12+\n" +
-	"\x11quarantined_units\x18\x11 \x01(\x03R\x10quarantinedUnits\"X\n" +
+	"\x11quarantined_units\x18\x11 \x01(\x03R\x10quarantinedUnits\x12'\n" +
+	"\x04lost\x18\x12 \x03(\v2\x13.quota.v1.LostEpochR\x04lost\x12\x1b\n" +
+	"\tmore_lost\x18\x13 \x01(\x03R\bmoreLost\"X\n" +
 	"\x0eStatementTotal\x12\x1a\n" +
 	"\bcurrency\x18\x01 \x01(\tR\bcurrency\x12\x16\n" +
 	"\x06amount\x18\x02 \x01(\x03R\x06amount\x12\x12\n" +
@@ -1799,6 +1819,7 @@ var file_quota_v1_statement_proto_goTypes = []any{
 	(*PreviewStatementResponse)(nil), // 20: quota.v1.PreviewStatementResponse
 	(*Statement)(nil),                // 21: quota.v1.Statement
 	(*StatementTotal)(nil),           // 22: quota.v1.StatementTotal
+	(*LostEpoch)(nil),                // 23: quota.v1.LostEpoch
 }
 var file_quota_v1_statement_proto_depIdxs = []int32{
 	21, // 0: quota.v1.CloseStatementResponse.statement:type_name -> quota.v1.Statement
@@ -1812,29 +1833,30 @@ var file_quota_v1_statement_proto_depIdxs = []int32{
 	21, // 8: quota.v1.ListStatementsResponse.statements:type_name -> quota.v1.Statement
 	21, // 9: quota.v1.PreviewStatementResponse.statement:type_name -> quota.v1.Statement
 	22, // 10: quota.v1.Statement.totals:type_name -> quota.v1.StatementTotal
-	19, // 11: quota.v1.StatementService.PreviewStatement:input_type -> quota.v1.PreviewStatementRequest
-	0,  // 12: quota.v1.StatementService.CloseStatement:input_type -> quota.v1.CloseStatementRequest
-	9,  // 13: quota.v1.StatementService.CloseDue:input_type -> quota.v1.CloseDueRequest
-	12, // 14: quota.v1.StatementService.Simulate:input_type -> quota.v1.SimulateRequest
-	2,  // 15: quota.v1.StatementService.GiveCredit:input_type -> quota.v1.GiveCreditRequest
-	4,  // 16: quota.v1.StatementService.VoidCredit:input_type -> quota.v1.VoidCreditRequest
-	6,  // 17: quota.v1.StatementService.ListCredits:input_type -> quota.v1.ListCreditsRequest
-	15, // 18: quota.v1.StatementService.GetStatement:input_type -> quota.v1.GetStatementRequest
-	17, // 19: quota.v1.StatementService.ListStatements:input_type -> quota.v1.ListStatementsRequest
-	20, // 20: quota.v1.StatementService.PreviewStatement:output_type -> quota.v1.PreviewStatementResponse
-	1,  // 21: quota.v1.StatementService.CloseStatement:output_type -> quota.v1.CloseStatementResponse
-	10, // 22: quota.v1.StatementService.CloseDue:output_type -> quota.v1.CloseDueResponse
-	13, // 23: quota.v1.StatementService.Simulate:output_type -> quota.v1.SimulateResponse
-	3,  // 24: quota.v1.StatementService.GiveCredit:output_type -> quota.v1.GiveCreditResponse
-	5,  // 25: quota.v1.StatementService.VoidCredit:output_type -> quota.v1.VoidCreditResponse
-	7,  // 26: quota.v1.StatementService.ListCredits:output_type -> quota.v1.ListCreditsResponse
-	16, // 27: quota.v1.StatementService.GetStatement:output_type -> quota.v1.GetStatementResponse
-	18, // 28: quota.v1.StatementService.ListStatements:output_type -> quota.v1.ListStatementsResponse
-	20, // [20:29] is the sub-list for method output_type
-	11, // [11:20] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	23, // 11: quota.v1.Statement.lost:type_name -> quota.v1.LostEpoch
+	19, // 12: quota.v1.StatementService.PreviewStatement:input_type -> quota.v1.PreviewStatementRequest
+	0,  // 13: quota.v1.StatementService.CloseStatement:input_type -> quota.v1.CloseStatementRequest
+	9,  // 14: quota.v1.StatementService.CloseDue:input_type -> quota.v1.CloseDueRequest
+	12, // 15: quota.v1.StatementService.Simulate:input_type -> quota.v1.SimulateRequest
+	2,  // 16: quota.v1.StatementService.GiveCredit:input_type -> quota.v1.GiveCreditRequest
+	4,  // 17: quota.v1.StatementService.VoidCredit:input_type -> quota.v1.VoidCreditRequest
+	6,  // 18: quota.v1.StatementService.ListCredits:input_type -> quota.v1.ListCreditsRequest
+	15, // 19: quota.v1.StatementService.GetStatement:input_type -> quota.v1.GetStatementRequest
+	17, // 20: quota.v1.StatementService.ListStatements:input_type -> quota.v1.ListStatementsRequest
+	20, // 21: quota.v1.StatementService.PreviewStatement:output_type -> quota.v1.PreviewStatementResponse
+	1,  // 22: quota.v1.StatementService.CloseStatement:output_type -> quota.v1.CloseStatementResponse
+	10, // 23: quota.v1.StatementService.CloseDue:output_type -> quota.v1.CloseDueResponse
+	13, // 24: quota.v1.StatementService.Simulate:output_type -> quota.v1.SimulateResponse
+	3,  // 25: quota.v1.StatementService.GiveCredit:output_type -> quota.v1.GiveCreditResponse
+	5,  // 26: quota.v1.StatementService.VoidCredit:output_type -> quota.v1.VoidCreditResponse
+	7,  // 27: quota.v1.StatementService.ListCredits:output_type -> quota.v1.ListCreditsResponse
+	16, // 28: quota.v1.StatementService.GetStatement:output_type -> quota.v1.GetStatementResponse
+	18, // 29: quota.v1.StatementService.ListStatements:output_type -> quota.v1.ListStatementsResponse
+	21, // [21:30] is the sub-list for method output_type
+	12, // [12:21] is the sub-list for method input_type
+	12, // [12:12] is the sub-list for extension type_name
+	12, // [12:12] is the sub-list for extension extendee
+	0,  // [0:12] is the sub-list for field type_name
 }
 
 func init() { file_quota_v1_statement_proto_init() }
@@ -1842,6 +1864,7 @@ func file_quota_v1_statement_proto_init() {
 	if File_quota_v1_statement_proto != nil {
 		return
 	}
+	file_quota_v1_usage_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

@@ -136,7 +136,7 @@ func (x ExportBreakdownRequest_Format) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ExportBreakdownRequest_Format.Descriptor instead.
 func (ExportBreakdownRequest_Format) EnumDescriptor() ([]byte, []int) {
-	return file_quota_v1_usage_proto_rawDescGZIP(), []int{4, 0}
+	return file_quota_v1_usage_proto_rawDescGZIP(), []int{6, 0}
 }
 
 type GetUsageRequest_By int32
@@ -200,7 +200,7 @@ func (x GetUsageRequest_By) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use GetUsageRequest_By.Descriptor instead.
 func (GetUsageRequest_By) EnumDescriptor() ([]byte, []int) {
-	return file_quota_v1_usage_proto_rawDescGZIP(), []int{8, 0}
+	return file_quota_v1_usage_proto_rawDescGZIP(), []int{10, 0}
 }
 
 type ListBreakdownRequest struct {
@@ -561,7 +561,12 @@ type BreakdownOrigin struct {
 	// Agents that hold it back: at most 100.
 	Lagging []string `protobuf:"bytes,4,rep,name=lagging,proto3" json:"lagging,omitempty"`
 	// The length of a slot: a row's rate in its busiest slot is peak over this.
-	SlotMs        int64 `protobuf:"varint,5,opt,name=slot_ms,json=slotMs,proto3" json:"slot_ms,omitempty"`
+	SlotMs int64 `protobuf:"varint,5,opt,name=slot_ms,json=slotMs,proto3" json:"slot_ms,omitempty"`
+	// Starts of agents whose usage in this range may be missing for good: at most 100, those heard of last first. Not
+	// said of a block that is not the newest.
+	Lost []*LostEpoch `protobuf:"bytes,6,rep,name=lost,proto3" json:"lost,omitempty"`
+	// How many there are besides.
+	MoreLost      int64 `protobuf:"varint,7,opt,name=more_lost,json=moreLost,proto3" json:"more_lost,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -631,6 +636,175 @@ func (x *BreakdownOrigin) GetSlotMs() int64 {
 	return 0
 }
 
+func (x *BreakdownOrigin) GetLost() []*LostEpoch {
+	if x != nil {
+		return x.Lost
+	}
+	return nil
+}
+
+func (x *BreakdownOrigin) GetMoreLost() int64 {
+	if x != nil {
+		return x.MoreLost
+	}
+	return 0
+}
+
+// LostEpoch is a start of an agent that ended without its last report. Usage counts as complete without it, and lacks
+// at most what its limits say. If it reports after all, it is lost no more.
+type LostEpoch struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Agent string                 `protobuf:"bytes,1,opt,name=agent,proto3" json:"agent,omitempty"`
+	Epoch int64                  `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// lost, gone or fenced (docs/ledger.md).
+	State string `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"`
+	// Why it is not waited for.
+	Reason string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	// What it admitted from this time on may be missing, in Unix milliseconds.
+	SinceMs int64 `protobuf:"varint,5,opt,name=since_ms,json=sinceMs,proto3" json:"since_ms,omitempty"`
+	// By name. None where nothing is known of its limits.
+	Limits []*LostUnits `protobuf:"bytes,6,rep,name=limits,proto3" json:"limits,omitempty"`
+	// The sum of the limits' most_units; not set where one of them is not known.
+	MostUnits     *int64 `protobuf:"varint,7,opt,name=most_units,json=mostUnits,proto3,oneof" json:"most_units,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LostEpoch) Reset() {
+	*x = LostEpoch{}
+	mi := &file_quota_v1_usage_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LostEpoch) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LostEpoch) ProtoMessage() {}
+
+func (x *LostEpoch) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_usage_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LostEpoch.ProtoReflect.Descriptor instead.
+func (*LostEpoch) Descriptor() ([]byte, []int) {
+	return file_quota_v1_usage_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *LostEpoch) GetAgent() string {
+	if x != nil {
+		return x.Agent
+	}
+	return ""
+}
+
+func (x *LostEpoch) GetEpoch() int64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *LostEpoch) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *LostEpoch) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *LostEpoch) GetSinceMs() int64 {
+	if x != nil {
+		return x.SinceMs
+	}
+	return 0
+}
+
+func (x *LostEpoch) GetLimits() []*LostUnits {
+	if x != nil {
+		return x.Limits
+	}
+	return nil
+}
+
+func (x *LostEpoch) GetMostUnits() int64 {
+	if x != nil && x.MostUnits != nil {
+		return *x.MostUnits
+	}
+	return 0
+}
+
+// LostUnits are units of one limit that may be missing, of all tenants of the agent together.
+type LostUnits struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Empty for units of any limit.
+	Limit string `protobuf:"bytes,1,opt,name=limit,proto3" json:"limit,omitempty"`
+	// What servers recorded as granted, less what was given back, expired or is settled. Not set where no grants are
+	// recorded: of limits without a rate, for example.
+	MostUnits     *int64 `protobuf:"varint,2,opt,name=most_units,json=mostUnits,proto3,oneof" json:"most_units,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LostUnits) Reset() {
+	*x = LostUnits{}
+	mi := &file_quota_v1_usage_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LostUnits) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LostUnits) ProtoMessage() {}
+
+func (x *LostUnits) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_usage_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LostUnits.ProtoReflect.Descriptor instead.
+func (*LostUnits) Descriptor() ([]byte, []int) {
+	return file_quota_v1_usage_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *LostUnits) GetLimit() string {
+	if x != nil {
+		return x.Limit
+	}
+	return ""
+}
+
+func (x *LostUnits) GetMostUnits() int64 {
+	if x != nil && x.MostUnits != nil {
+		return *x.MostUnits
+	}
+	return 0
+}
+
 type ExportBreakdownRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Its page_size and page_token are not used.
@@ -642,7 +816,7 @@ type ExportBreakdownRequest struct {
 
 func (x *ExportBreakdownRequest) Reset() {
 	*x = ExportBreakdownRequest{}
-	mi := &file_quota_v1_usage_proto_msgTypes[4]
+	mi := &file_quota_v1_usage_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -654,7 +828,7 @@ func (x *ExportBreakdownRequest) String() string {
 func (*ExportBreakdownRequest) ProtoMessage() {}
 
 func (x *ExportBreakdownRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_usage_proto_msgTypes[4]
+	mi := &file_quota_v1_usage_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -667,7 +841,7 @@ func (x *ExportBreakdownRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportBreakdownRequest.ProtoReflect.Descriptor instead.
 func (*ExportBreakdownRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_usage_proto_rawDescGZIP(), []int{4}
+	return file_quota_v1_usage_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ExportBreakdownRequest) GetBreakdown() *ListBreakdownRequest {
@@ -698,7 +872,7 @@ type ExportBreakdownResponse struct {
 
 func (x *ExportBreakdownResponse) Reset() {
 	*x = ExportBreakdownResponse{}
-	mi := &file_quota_v1_usage_proto_msgTypes[5]
+	mi := &file_quota_v1_usage_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -710,7 +884,7 @@ func (x *ExportBreakdownResponse) String() string {
 func (*ExportBreakdownResponse) ProtoMessage() {}
 
 func (x *ExportBreakdownResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_usage_proto_msgTypes[5]
+	mi := &file_quota_v1_usage_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -723,7 +897,7 @@ func (x *ExportBreakdownResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportBreakdownResponse.ProtoReflect.Descriptor instead.
 func (*ExportBreakdownResponse) Descriptor() ([]byte, []int) {
-	return file_quota_v1_usage_proto_rawDescGZIP(), []int{5}
+	return file_quota_v1_usage_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ExportBreakdownResponse) GetData() []byte {
@@ -759,7 +933,7 @@ type ExportProgress struct {
 
 func (x *ExportProgress) Reset() {
 	*x = ExportProgress{}
-	mi := &file_quota_v1_usage_proto_msgTypes[6]
+	mi := &file_quota_v1_usage_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -771,7 +945,7 @@ func (x *ExportProgress) String() string {
 func (*ExportProgress) ProtoMessage() {}
 
 func (x *ExportProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_usage_proto_msgTypes[6]
+	mi := &file_quota_v1_usage_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -784,7 +958,7 @@ func (x *ExportProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportProgress.ProtoReflect.Descriptor instead.
 func (*ExportProgress) Descriptor() ([]byte, []int) {
-	return file_quota_v1_usage_proto_rawDescGZIP(), []int{6}
+	return file_quota_v1_usage_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ExportProgress) GetRows() int64 {
@@ -821,7 +995,7 @@ type ExportEnd struct {
 
 func (x *ExportEnd) Reset() {
 	*x = ExportEnd{}
-	mi := &file_quota_v1_usage_proto_msgTypes[7]
+	mi := &file_quota_v1_usage_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -833,7 +1007,7 @@ func (x *ExportEnd) String() string {
 func (*ExportEnd) ProtoMessage() {}
 
 func (x *ExportEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_usage_proto_msgTypes[7]
+	mi := &file_quota_v1_usage_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -846,7 +1020,7 @@ func (x *ExportEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportEnd.ProtoReflect.Descriptor instead.
 func (*ExportEnd) Descriptor() ([]byte, []int) {
-	return file_quota_v1_usage_proto_rawDescGZIP(), []int{7}
+	return file_quota_v1_usage_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ExportEnd) GetRows() int64 {
@@ -900,7 +1074,7 @@ type GetUsageRequest struct {
 
 func (x *GetUsageRequest) Reset() {
 	*x = GetUsageRequest{}
-	mi := &file_quota_v1_usage_proto_msgTypes[8]
+	mi := &file_quota_v1_usage_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -912,7 +1086,7 @@ func (x *GetUsageRequest) String() string {
 func (*GetUsageRequest) ProtoMessage() {}
 
 func (x *GetUsageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_usage_proto_msgTypes[8]
+	mi := &file_quota_v1_usage_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -925,7 +1099,7 @@ func (x *GetUsageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetUsageRequest.ProtoReflect.Descriptor instead.
 func (*GetUsageRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_usage_proto_rawDescGZIP(), []int{8}
+	return file_quota_v1_usage_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *GetUsageRequest) GetTenant() string {
@@ -1002,7 +1176,7 @@ type UsageRow struct {
 
 func (x *UsageRow) Reset() {
 	*x = UsageRow{}
-	mi := &file_quota_v1_usage_proto_msgTypes[9]
+	mi := &file_quota_v1_usage_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1014,7 +1188,7 @@ func (x *UsageRow) String() string {
 func (*UsageRow) ProtoMessage() {}
 
 func (x *UsageRow) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_usage_proto_msgTypes[9]
+	mi := &file_quota_v1_usage_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1027,7 +1201,7 @@ func (x *UsageRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UsageRow.ProtoReflect.Descriptor instead.
 func (*UsageRow) Descriptor() ([]byte, []int) {
-	return file_quota_v1_usage_proto_rawDescGZIP(), []int{9}
+	return file_quota_v1_usage_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *UsageRow) GetStartMs() int64 {
@@ -1095,13 +1269,17 @@ type GetUsageResponse struct {
 	Lagging []string `protobuf:"bytes,3,rep,name=lagging,proto3" json:"lagging,omitempty"`
 	// The next request's page_token; empty on the last page.
 	NextPageToken string `protobuf:"bytes,4,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	// Starts of agents whose usage in this range may be missing for good: at most 100, those heard of last first.
+	Lost []*LostEpoch `protobuf:"bytes,5,rep,name=lost,proto3" json:"lost,omitempty"`
+	// How many there are besides.
+	MoreLost      int64 `protobuf:"varint,6,opt,name=more_lost,json=moreLost,proto3" json:"more_lost,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GetUsageResponse) Reset() {
 	*x = GetUsageResponse{}
-	mi := &file_quota_v1_usage_proto_msgTypes[10]
+	mi := &file_quota_v1_usage_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1113,7 +1291,7 @@ func (x *GetUsageResponse) String() string {
 func (*GetUsageResponse) ProtoMessage() {}
 
 func (x *GetUsageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_usage_proto_msgTypes[10]
+	mi := &file_quota_v1_usage_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1126,7 +1304,7 @@ func (x *GetUsageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetUsageResponse.ProtoReflect.Descriptor instead.
 func (*GetUsageResponse) Descriptor() ([]byte, []int) {
-	return file_quota_v1_usage_proto_rawDescGZIP(), []int{10}
+	return file_quota_v1_usage_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *GetUsageResponse) GetRows() []*UsageRow {
@@ -1155,6 +1333,20 @@ func (x *GetUsageResponse) GetNextPageToken() string {
 		return x.NextPageToken
 	}
 	return ""
+}
+
+func (x *GetUsageResponse) GetLost() []*LostEpoch {
+	if x != nil {
+		return x.Lost
+	}
+	return nil
+}
+
+func (x *GetUsageResponse) GetMoreLost() int64 {
+	if x != nil {
+		return x.MoreLost
+	}
+	return 0
 }
 
 var File_quota_v1_usage_proto protoreflect.FileDescriptor
@@ -1202,14 +1394,31 @@ const file_quota_v1_usage_proto_rawDesc = "" +
 	"\x15ListBreakdownResponse\x12*\n" +
 	"\x04rows\x18\x01 \x03(\v2\x16.quota.v1.BreakdownRowR\x04rows\x121\n" +
 	"\x06origin\x18\x02 \x01(\v2\x19.quota.v1.BreakdownOriginR\x06origin\x12&\n" +
-	"\x0fnext_page_token\x18\x03 \x01(\tR\rnextPageToken\"\xab\x01\n" +
+	"\x0fnext_page_token\x18\x03 \x01(\tR\rnextPageToken\"\xf1\x01\n" +
 	"\x0fBreakdownOrigin\x12\x16\n" +
 	"\x06height\x18\x01 \x01(\x03R\x06height\x12\x1d\n" +
 	"\n" +
 	"block_hash\x18\x02 \x01(\tR\tblockHash\x12.\n" +
 	"\x13complete_through_ms\x18\x03 \x01(\x03R\x11completeThroughMs\x12\x18\n" +
 	"\alagging\x18\x04 \x03(\tR\alagging\x12\x17\n" +
-	"\aslot_ms\x18\x05 \x01(\x03R\x06slotMs\"\xef\x01\n" +
+	"\aslot_ms\x18\x05 \x01(\x03R\x06slotMs\x12'\n" +
+	"\x04lost\x18\x06 \x03(\v2\x13.quota.v1.LostEpochR\x04lost\x12\x1b\n" +
+	"\tmore_lost\x18\a \x01(\x03R\bmoreLost\"\xe0\x01\n" +
+	"\tLostEpoch\x12\x14\n" +
+	"\x05agent\x18\x01 \x01(\tR\x05agent\x12\x14\n" +
+	"\x05epoch\x18\x02 \x01(\x03R\x05epoch\x12\x14\n" +
+	"\x05state\x18\x03 \x01(\tR\x05state\x12\x16\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x19\n" +
+	"\bsince_ms\x18\x05 \x01(\x03R\asinceMs\x12+\n" +
+	"\x06limits\x18\x06 \x03(\v2\x13.quota.v1.LostUnitsR\x06limits\x12\"\n" +
+	"\n" +
+	"most_units\x18\a \x01(\x03H\x00R\tmostUnits\x88\x01\x01B\r\n" +
+	"\v_most_units\"T\n" +
+	"\tLostUnits\x12\x14\n" +
+	"\x05limit\x18\x01 \x01(\tR\x05limit\x12\"\n" +
+	"\n" +
+	"most_units\x18\x02 \x01(\x03H\x00R\tmostUnits\x88\x01\x01B\r\n" +
+	"\v_most_units\"\xef\x01\n" +
 	"\x16ExportBreakdownRequest\x12<\n" +
 	"\tbreakdown\x18\x01 \x01(\v2\x1e.quota.v1.ListBreakdownRequestR\tbreakdown\x12?\n" +
 	"\x06format\x18\x02 \x01(\x0e2'.quota.v1.ExportBreakdownRequest.FormatR\x06format\"V\n" +
@@ -1261,12 +1470,14 @@ const file_quota_v1_usage_proto_rawDesc = "" +
 	"attributes\x12\x1a\n" +
 	"\badmitted\x18\x06 \x01(\x03R\badmitted\x12\x18\n" +
 	"\aoverage\x18\a \x01(\x03R\aoverage\x12\x16\n" +
-	"\x06denied\x18\b \x01(\x03R\x06denied\"\xac\x01\n" +
+	"\x06denied\x18\b \x01(\x03R\x06denied\"\xf2\x01\n" +
 	"\x10GetUsageResponse\x12&\n" +
 	"\x04rows\x18\x01 \x03(\v2\x12.quota.v1.UsageRowR\x04rows\x12.\n" +
 	"\x13complete_through_ms\x18\x02 \x01(\x03R\x11completeThroughMs\x12\x18\n" +
 	"\alagging\x18\x03 \x03(\tR\alagging\x12&\n" +
-	"\x0fnext_page_token\x18\x04 \x01(\tR\rnextPageToken2\xfd\x01\n" +
+	"\x0fnext_page_token\x18\x04 \x01(\tR\rnextPageToken\x12'\n" +
+	"\x04lost\x18\x05 \x03(\v2\x13.quota.v1.LostEpochR\x04lost\x12\x1b\n" +
+	"\tmore_lost\x18\x06 \x01(\x03R\bmoreLost2\xfd\x01\n" +
 	"\fUsageService\x12A\n" +
 	"\bGetUsage\x12\x19.quota.v1.GetUsageRequest\x1a\x1a.quota.v1.GetUsageResponse\x12P\n" +
 	"\rListBreakdown\x12\x1e.quota.v1.ListBreakdownRequest\x1a\x1f.quota.v1.ListBreakdownResponse\x12X\n" +
@@ -1285,7 +1496,7 @@ func file_quota_v1_usage_proto_rawDescGZIP() []byte {
 }
 
 var file_quota_v1_usage_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_quota_v1_usage_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+var file_quota_v1_usage_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
 var file_quota_v1_usage_proto_goTypes = []any{
 	(ListBreakdownRequest_Every)(0),    // 0: quota.v1.ListBreakdownRequest.Every
 	(ExportBreakdownRequest_Format)(0), // 1: quota.v1.ExportBreakdownRequest.Format
@@ -1294,36 +1505,41 @@ var file_quota_v1_usage_proto_goTypes = []any{
 	(*BreakdownRow)(nil),               // 4: quota.v1.BreakdownRow
 	(*ListBreakdownResponse)(nil),      // 5: quota.v1.ListBreakdownResponse
 	(*BreakdownOrigin)(nil),            // 6: quota.v1.BreakdownOrigin
-	(*ExportBreakdownRequest)(nil),     // 7: quota.v1.ExportBreakdownRequest
-	(*ExportBreakdownResponse)(nil),    // 8: quota.v1.ExportBreakdownResponse
-	(*ExportProgress)(nil),             // 9: quota.v1.ExportProgress
-	(*ExportEnd)(nil),                  // 10: quota.v1.ExportEnd
-	(*GetUsageRequest)(nil),            // 11: quota.v1.GetUsageRequest
-	(*UsageRow)(nil),                   // 12: quota.v1.UsageRow
-	(*GetUsageResponse)(nil),           // 13: quota.v1.GetUsageResponse
+	(*LostEpoch)(nil),                  // 7: quota.v1.LostEpoch
+	(*LostUnits)(nil),                  // 8: quota.v1.LostUnits
+	(*ExportBreakdownRequest)(nil),     // 9: quota.v1.ExportBreakdownRequest
+	(*ExportBreakdownResponse)(nil),    // 10: quota.v1.ExportBreakdownResponse
+	(*ExportProgress)(nil),             // 11: quota.v1.ExportProgress
+	(*ExportEnd)(nil),                  // 12: quota.v1.ExportEnd
+	(*GetUsageRequest)(nil),            // 13: quota.v1.GetUsageRequest
+	(*UsageRow)(nil),                   // 14: quota.v1.UsageRow
+	(*GetUsageResponse)(nil),           // 15: quota.v1.GetUsageResponse
 }
 var file_quota_v1_usage_proto_depIdxs = []int32{
 	0,  // 0: quota.v1.ListBreakdownRequest.every:type_name -> quota.v1.ListBreakdownRequest.Every
 	4,  // 1: quota.v1.ListBreakdownResponse.rows:type_name -> quota.v1.BreakdownRow
 	6,  // 2: quota.v1.ListBreakdownResponse.origin:type_name -> quota.v1.BreakdownOrigin
-	3,  // 3: quota.v1.ExportBreakdownRequest.breakdown:type_name -> quota.v1.ListBreakdownRequest
-	1,  // 4: quota.v1.ExportBreakdownRequest.format:type_name -> quota.v1.ExportBreakdownRequest.Format
-	9,  // 5: quota.v1.ExportBreakdownResponse.progress:type_name -> quota.v1.ExportProgress
-	10, // 6: quota.v1.ExportBreakdownResponse.end:type_name -> quota.v1.ExportEnd
-	6,  // 7: quota.v1.ExportEnd.origin:type_name -> quota.v1.BreakdownOrigin
-	2,  // 8: quota.v1.GetUsageRequest.by:type_name -> quota.v1.GetUsageRequest.By
-	12, // 9: quota.v1.GetUsageResponse.rows:type_name -> quota.v1.UsageRow
-	11, // 10: quota.v1.UsageService.GetUsage:input_type -> quota.v1.GetUsageRequest
-	3,  // 11: quota.v1.UsageService.ListBreakdown:input_type -> quota.v1.ListBreakdownRequest
-	7,  // 12: quota.v1.UsageService.ExportBreakdown:input_type -> quota.v1.ExportBreakdownRequest
-	13, // 13: quota.v1.UsageService.GetUsage:output_type -> quota.v1.GetUsageResponse
-	5,  // 14: quota.v1.UsageService.ListBreakdown:output_type -> quota.v1.ListBreakdownResponse
-	8,  // 15: quota.v1.UsageService.ExportBreakdown:output_type -> quota.v1.ExportBreakdownResponse
-	13, // [13:16] is the sub-list for method output_type
-	10, // [10:13] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	7,  // 3: quota.v1.BreakdownOrigin.lost:type_name -> quota.v1.LostEpoch
+	8,  // 4: quota.v1.LostEpoch.limits:type_name -> quota.v1.LostUnits
+	3,  // 5: quota.v1.ExportBreakdownRequest.breakdown:type_name -> quota.v1.ListBreakdownRequest
+	1,  // 6: quota.v1.ExportBreakdownRequest.format:type_name -> quota.v1.ExportBreakdownRequest.Format
+	11, // 7: quota.v1.ExportBreakdownResponse.progress:type_name -> quota.v1.ExportProgress
+	12, // 8: quota.v1.ExportBreakdownResponse.end:type_name -> quota.v1.ExportEnd
+	6,  // 9: quota.v1.ExportEnd.origin:type_name -> quota.v1.BreakdownOrigin
+	2,  // 10: quota.v1.GetUsageRequest.by:type_name -> quota.v1.GetUsageRequest.By
+	14, // 11: quota.v1.GetUsageResponse.rows:type_name -> quota.v1.UsageRow
+	7,  // 12: quota.v1.GetUsageResponse.lost:type_name -> quota.v1.LostEpoch
+	13, // 13: quota.v1.UsageService.GetUsage:input_type -> quota.v1.GetUsageRequest
+	3,  // 14: quota.v1.UsageService.ListBreakdown:input_type -> quota.v1.ListBreakdownRequest
+	9,  // 15: quota.v1.UsageService.ExportBreakdown:input_type -> quota.v1.ExportBreakdownRequest
+	15, // 16: quota.v1.UsageService.GetUsage:output_type -> quota.v1.GetUsageResponse
+	5,  // 17: quota.v1.UsageService.ListBreakdown:output_type -> quota.v1.ListBreakdownResponse
+	10, // 18: quota.v1.UsageService.ExportBreakdown:output_type -> quota.v1.ExportBreakdownResponse
+	16, // [16:19] is the sub-list for method output_type
+	13, // [13:16] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_quota_v1_usage_proto_init() }
@@ -1331,13 +1547,15 @@ func file_quota_v1_usage_proto_init() {
 	if File_quota_v1_usage_proto != nil {
 		return
 	}
+	file_quota_v1_usage_proto_msgTypes[4].OneofWrappers = []any{}
+	file_quota_v1_usage_proto_msgTypes[5].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_quota_v1_usage_proto_rawDesc), len(file_quota_v1_usage_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   11,
+			NumMessages:   13,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -23,7 +23,7 @@ func (o renewer) one(r lease.Renewal) lease.Grant {
 	return a.Grant
 }
 
-// ended ends a lease of which everything was spent.
+// ended ends a lease that was spent wholly.
 func ended(r lease.Renewal, spent int64) lease.Renewal {
 	r.Number++
 	r.Admitted, r.Waiting, r.Largest, r.Final = r.Admitted+spent, 0, 0, true
@@ -112,7 +112,8 @@ func algorithms(t *testing.T, open func(t *testing.T) lease.Store) {
 	run("a log is exact", func(o renewer) {
 		spec := Log(5, 60_000_000)
 		for i, c := range []struct{ at, waiting, want int64 }{
-			{0, 3, 3}, {10_000_000, 3, 2}, {59_999_999, 1, 0}, {60_000_000, 5, 3}, {69_999_999, 1, 0}, {70_000_000, 9, 2}, {119_999_999, 1, 0}, {120_000_000, 1, 1},
+			{0, 3, 3}, {10_000_000, 3, 2}, {60_000_000 + soon - 1, 1, 0}, {60_000_000 + soon, 5, 3}, {70_000_000 + soon - 1, 1, 0},
+			{70_000_000 + soon, 9, 2}, {120_000_000 + 2*soon - 1, 1, 0}, {120_000_000 + 2*soon, 1, 1},
 		} {
 			r := ask("a", spec, start+c.at, 2*int64(i)+1, c.waiting)
 			r.Began = r.Number
@@ -120,7 +121,7 @@ func algorithms(t *testing.T, open func(t *testing.T) lease.Store) {
 			if g.Tokens != c.want {
 				o.t.Errorf("at %d us: got %+v, want %d tokens", c.at, g, c.want)
 			}
-			if g.Tokens == 0 && c.at < 60_000_000 && g.DenyFor != max(60_000_000-c.at, 1_000) {
+			if g.Tokens == 0 && c.at < 60_000_000+soon && g.DenyFor != max(60_000_000+soon-c.at, 1_000) {
 				o.t.Errorf("at %d us: got a denial of %d us, want until 60 s", c.at, g.DenyFor)
 			}
 			o.one(ended(r, g.Tokens))

@@ -19,8 +19,8 @@ func back(t *testing.T, open func(t *testing.T) lease.Store) {
 		}
 		return a.Grant
 	}
-	// settle has holders of 50 requests a second each renew until the shares are found out, the last time at
-	// start + 2 s, and returns their last renewals. Each had so many denied for one admitted.
+	// settle lets holders of 50 requests a second each renew until the shares are known, last at start + 2 s.
+	// It returns their last renewals. Each denied so many requests for one admitted.
 	settle := func(t *testing.T, s lease.Store, spec lease.Spec, holders int, denied int64) []lease.Renewal {
 		rs := make([]lease.Renewal, holders)
 		for i := range rs {

@@ -9,9 +9,10 @@ import (
 	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
-// Changes plays honest holders of a limit that becomes of another algorithm again and again, of the same capacity, and holds what
-// they admit in all to that capacity, what a rate brings in all that time, and as much again for each window that begins. What old
-// leases still trickle after a change is charged late, and is allowed beside. What is in flight is within the slots at every instant.
+// Changes plays honest holders of a limit that changes its algorithm again and again, at one capacity. In all
+// they may admit that capacity, what a rate brings meanwhile, and as much again for each window that begins.
+// What old leases still trickle after a change is charged late, and allowed besides. What is in flight is
+// within the slots at every instant.
 func Changes(t *testing.T, seeds int, open func(t *testing.T) lease.Store) {
 	t.Helper()
 	changes := 0
@@ -62,7 +63,9 @@ func change(s lease.Store, seed uint64) (broken string, changes int) {
 			changes++
 			for _, h := range w.holders {
 				if slots && w.spec.Algorithm != limit.Concurrency {
-					h.tokens, h.inUse = 0, nil // a slot is nothing to spend, as agents know; what is in flight ends before its lease's place in the ring is over
+					// Agents know that slots are not units to spend. Requests in flight end before their
+					// lease's slot of the ring is over.
+					h.tokens, h.inUse = 0, nil
 				}
 				if w.spec.Algorithm == limit.Concurrency {
 					h.grant.Trickle = 0 // as agents do

@@ -176,7 +176,7 @@ func figures(t *testing.T, open func(t *testing.T) lease.Store) {
 				o.t.Errorf("before it is back: got %+v, want none", g)
 			}
 			back := spent(slow, middle+70*second, 3)
-			back.Final, back.Held = false, had.Tokens-3
+			back.Final = false
 			o.one(back)
 			last := ask("c", spec, middle+80*second, 1, 5000)
 			last.Key = slow.Key
@@ -279,16 +279,29 @@ func figures(t *testing.T, open func(t *testing.T) lease.Store) {
 		}
 	})
 
-	run("buckets that are not there after a loss are suspect for a term", func(o renewer) {
+	run("buckets that are not there after a loss are suspect until holders have declared their leases", func(o renewer) {
 		bucket := Bucket(1000, 2000)
-		r := since(ask("new", bucket, start+second, 1, 2000), start, true)
+		r := since(ask("new", bucket, start+second/2, 1, 2000), start, true)
 		if g := o.one(r); g.Tokens != 0 || g.Trickle != 0 {
-			o.t.Errorf("a second after the loss: got %+v, want nothing yet", g)
+			o.t.Errorf("half a second after the loss: got %+v, want nothing yet", g)
 		}
-		r = since(ask("later", bucket, start+lease.LongTerm, 1, 2000), start, true)
+		r = since(ask("later", bucket, start+second, 1, 2000), start, true)
 		r.Key = "another"
 		if g := o.one(r); g.Tokens != 2000 {
-			o.t.Errorf("a term after the loss: got %+v, want all 2000", g)
+			o.t.Errorf("a second after the loss: got %+v, want all 2000", g)
+		}
+		r = since(ask("lives", bucket, start+2*second, 7, 0), start, true)
+		r.Key, r.Trickle, r.ExpiresIn, r.Generation = "another", 100_000_000, 5*second, 5
+		o.one(r)
+		r = since(ask("next", bucket, start+2*second+1, 1, 2000), start, true)
+		r.Key = "another"
+		if g := o.one(r); g.Tokens != 0 {
+			o.t.Errorf("as a lease of before is declared: got %+v, want nothing", g)
+		}
+		r = since(ask("next", bucket, start+3*second, 2, 100), start, true)
+		r.Key = "another"
+		if g := o.one(r); g.Tokens < 100 {
+			o.t.Errorf("a second after that: got %+v, want 100 at least", g)
 		}
 	})
 }

@@ -11,10 +11,10 @@ import (
 	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
-// Honest plays holders that spend what they were granted and no more, at random times, against a
-// store, and holds what they admit to the algorithm's own bound, at every instant. Answers are lost,
-// renewals repeated, and holders die; every call takes no time, so that what is left is the step's.
-// It returns what is broken, or "", and how much was admitted.
+// Honest plays honest holders against a store: they spend what they were granted, at random times. It holds
+// what they admit to the algorithm's own bound, at every instant. Answers are lost, renewals repeated, and
+// holders die. Calls take no time, so only the step's own error is left. It returns what is broken, or "", and
+// how much was admitted.
 func Honest(s lease.Store, seed uint64) (broken string, admitted int64) {
 	w := &world{s: s, rng: rand.New(rand.NewPCG(seed, 11)), now: start + int64(seed%977)*1_234_567}
 	pick := func(v ...int64) int64 { return v[w.rng.IntN(len(v))] }
@@ -34,7 +34,8 @@ func Honest(s lease.Store, seed uint64) (broken string, admitted int64) {
 		w.spec = Bucket(pick(100, 1000, 20_000), 0)
 		w.spec.Burst, w.spec.EpsilonPPM = w.spec.Units*pick(1, 2, 4)/2, 0
 	case 5:
-		// Servers know different versions of the limit for a while, or it shrinks and grows: never more than the larger one lets through.
+		// Servers know different versions of the limit for a while, or it shrinks and grows. The larger version
+		// bounds all.
 		w.period = 1_000_000
 		w.spec = Bucket(pick(100, 1000, 20_000), 0)
 		w.spec.Burst, w.spec.EpsilonPPM = w.spec.Units*pick(1, 2, 4), 0
@@ -285,7 +286,7 @@ func (w *world) refilled() string {
 	return ""
 }
 
-// mute is a store that is not told of what found no room.
+// mute is a store that does not hear which tokens found no room.
 type mute struct{ lease.Store }
 
 func (m mute) Renew(ctx context.Context, renewals []lease.Renewal) []lease.Answer {
@@ -296,8 +297,8 @@ func (m mute) Renew(ctx context.Context, renewals []lease.Renewal) []lease.Answe
 	return m.Store.Renew(ctx, said)
 }
 
-// Voids plays many seeds of Honest in which holders pause and have epsilon, and the control: were stores not told what holders had no room for,
-// the bound would be broken.
+// Voids plays many seeds of Honest in which holders pause and have epsilon. The control hides from stores what
+// holders had no room for: that breaks the bound.
 func Voids(t *testing.T, seeds int, open func(t *testing.T) lease.Store) {
 	t.Helper()
 	caught := 0

@@ -8,8 +8,8 @@ import (
 	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
-// newcomers: an agent that asks first does not get what a slow bucket has for hours: those who ask
-// after it find something, and who finds nothing asks again soon, while some may come back.
+// newcomers checks that the first agent to ask does not get all of a slow bucket for hours. Agents that ask
+// later find something. One that finds nothing asks again soon, while some tokens may come back.
 func newcomers(t *testing.T, s lease.Store) {
 	for _, algorithm := range []limit.Algorithm{limit.TokenBucket, limit.SlidingWindow} {
 		const now = int64(1_760_000_000_000_000)

@@ -37,7 +37,7 @@ func options(t *testing.T, open func(t *testing.T) lease.Store) {
 			{"bucket", lease.Spec{Algorithm: limit.TokenBucket, Units: 1, Period: day, Burst: 2}, day},
 			{"window", Window(2, day, start), day - start%day},
 			{"metered window", func() lease.Spec { s := Window(2, day, start); s.Ledgered = true; return s }(), day - start%day},
-			{"log", Log(2, day), day},
+			{"log", Log(2, day), day + soon},
 		} {
 			r := ask("a", c.spec, start, 1, 2)
 			r.Key, r.Reserved = c.name, 2 // it may come back
@@ -350,7 +350,8 @@ func options(t *testing.T, open func(t *testing.T) lease.Store) {
 		if g.Next < 300 {
 			o.t.Fatalf("a second before the edge: got %+v, want many tokens of the next window", g)
 		}
-		// Of the window it spends 20. At the edge the limit falls to a hundredth, and the holder goes over to as much of what it has, of which it spends 2.
+		// It spends 20 of the window. At the edge the limit falls to a hundredth, and so does the lease that
+		// the holder goes over to. It spends 2 of that.
 		smaller := Window(100, minute, start+minute)
 		r = ask("a", smaller, start+minute+500_000, 3, 0)
 		r.Admitted, r.Window, r.Held, r.Final = first+20+2, start+minute, g.Next/100-2, true
@@ -360,15 +361,22 @@ func options(t *testing.T, open func(t *testing.T) lease.Store) {
 		}
 	})
 
-	run("a dead holder's part of the next window is not lost to those after it", func(o renewer) {
+	run("a dead holder's part of a window that nobody saw comes back after a term", func(o renewer) {
 		spec := Window(1000, minute, start)
 		r := ask("a", spec, start+58_000_000, 1, 50)
 		g := o.one(r)
 		r = ask("a", spec, start+59_000_000, 2, 50)
 		r.Admitted, r.Window = g.Tokens, start
 		o.one(r)
-		if g := o.one(ask("b", Window(1000, minute, start+2*minute), start+2*minute+1000, 1, 2000)); g.Tokens != 1000 {
-			o.t.Errorf("two windows later: b got %+v, want all 1000", g)
+		later := start + 2*minute + 1000
+		got := o.one(ask("b", Window(1000, minute, start+2*minute), later, 1, 2000))
+		if got.Tokens > 500 || got.DenyFor > lease.ShortTerm {
+			o.t.Errorf("two windows later: b got %+v, want not the part of a, and to ask again soon", got)
+		}
+		r = ask("b", Window(1000, minute, start+2*minute), later+lease.LongTerm, 2, 2000)
+		r.Admitted, r.Window = got.Tokens, start+2*minute
+		if g := o.one(r); g.Tokens+got.Tokens != 1000 {
+			o.t.Errorf("a term after that: b got %+v, want the rest of all 1000", g)
 		}
 	})
 

@@ -78,8 +78,8 @@ func begin(t *testing.T, s lease.Store, spec lease.Spec, n int) []*steady {
 	return holders
 }
 
-// overloaded drives twenty holders of three requests a second each, and calls each for what is answered from so many seconds on.
-// It returns what was renewed and admitted from then on.
+// overloaded drives twenty holders of three requests a second each. From the given second on it calls each
+// after every answer, and counts renewals and admitted units.
 func overloaded(t *testing.T, s lease.Store, spec lease.Spec, from, seconds int64, each func(h *steady)) (holders []*steady, renewals, admitted int64) {
 	t.Helper()
 	const n, every = 20, second / 3

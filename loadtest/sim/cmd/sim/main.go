@@ -1,5 +1,5 @@
-// Command sim runs the simulation and prints a table. It writes the report beside the simulator and the summary in
-// docs/error-bound.md anew. Its last line is for scripts; it exits non-zero when a scenario does not hold.
+// Command sim runs the simulation and prints a table. It rewrites the report beside the simulator and the summary in
+// docs/error-bound.md. Its last line is for scripts; it exits non-zero when a scenario does not hold.
 package main
 
 import (
@@ -70,9 +70,9 @@ func show(results []sim.Result) {
 		if len(r.Broken()) > 0 {
 			mark = "  ✗"
 		}
-		fmt.Fprintf(out, "%s\t%d\t%d\t%d\t%.2f\t%.2f\t%.2f\t%.3f\t%.3f\t%.3f\t%.3f\t%.3f\t%.1f\t%s\n",
+		fmt.Fprintf(out, "%s\t%d\t%d\t%d\t%.2f\t%.2f\t%.2f\t%.3f\t%.3f\t%.3f\t%.3f\t%.3f\t%.3f\t%.1f\t%s\n",
 			r.Scenario.Name, r.Arrivals, r.Admitted, r.Ideal, r.ErrorPct, r.WorstPct, r.CamePct, r.Over, r.OverTenth,
-			r.RenewedPct, r.CalledPct, r.WaitedPct, float64(r.WaitP99)/1000, mark)
+			r.RenewedPct, r.CalledPct, r.WaitedPct, r.AgainPct, float64(r.WaitP99)/1000, mark)
 	}
 	_ = out.Flush() // to standard output: whoever reads it sees that it ended
 }

@@ -1,0 +1,52 @@
+package bucket
+
+import (
+	"testing"
+	"time"
+
+	"github.com/f4ee788f/quota/internal/core/lease"
+	"github.com/f4ee788f/quota/internal/core/limit"
+)
+
+// A unit taken after its window's end, which another request goes over to the next one before it comes back, is not
+// spendable in that one.
+func TestAUnitPutBackLateIsNotOfTheNextWindow(t *testing.T) {
+	const second = 1_000_000
+	b := Of(&limit.Limit{
+		Name: "l", Algorithm: limit.FixedWindow, Rate: limit.Rate{Units: 20, Per: 10 * time.Second}, Enforcement: limit.Strict,
+	})
+	b.Apply(second, lease.Grant{
+		Number: b.Renew(second, false).Number, Tokens: 5, Next: 5, TTL: 2 * second, Reset: second,
+		ValidFrom: 100 * second, ValidUntil: 110 * second,
+	})
+	now, admitted := b.beginAt+1, 0
+	if !b.Take(1) || b.InTime(1, func() int64 {
+		if b.Ask(now, 1, false, false).Outcome == Admitted {
+			admitted++
+		}
+		return now
+	}) {
+		t.Fatal("no unit, or one in time")
+	}
+	for b.Ask(now, 1, false, false).Outcome == Admitted {
+		admitted++
+	}
+	if told := b.Renew(now, false).Admitted; admitted != 5 || told != 6 {
+		t.Errorf("%d admitted and %d told, want the 5 of the window, and the unit of the one before", admitted, told)
+	}
+}
+
+// An answer that comes after a strict lease ended brings all that it grants.
+func TestAnAnswerAfterAStrictLeaseEnded(t *testing.T) {
+	const second = 1_000_000
+	b := Of(&limit.Limit{Name: "l", Rate: limit.Rate{Units: 100, Per: time.Second}, Burst: 100, Enforcement: limit.Strict})
+	again(b, second, 1, lease.Grant{Tokens: 20, TTL: second})
+	asked := b.Renew(2*second-50_000, false) // it gives 20 back
+	if b.Tick(3*second, false); asked.Held != 20 || b.live {
+		t.Fatalf("%d held, and live %t, want 20 of a lease that is over", asked.Held, b.live)
+	}
+	b.Apply(3*second, lease.Grant{Number: asked.Number, Tokens: 30, TTL: 10 * second})
+	if got := b.Drain(); got != 30 || b.debt != 0 {
+		t.Errorf("it has %d of a grant of 30, and owes %d", got, b.debt)
+	}
+}

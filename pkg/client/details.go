@@ -1,0 +1,138 @@
+package client
+
+import (
+	"time"
+
+	"github.com/f4ee788f/quota/internal/core/agent"
+	"github.com/f4ee788f/quota/internal/core/bucket"
+	"github.com/f4ee788f/quota/internal/core/limit"
+	"github.com/f4ee788f/quota/internal/core/match"
+)
+
+// Details describes the limit behind a decision. It is the limit that denied, or the one with the fewest units left if
+// all allowed. If more than four limits apply, it is one of four.
+type Details struct {
+	Limit     string        // its name; empty where no limit decided
+	Quota     int64         // units that it allows in a Window; slots where it is a concurrency limit
+	Window    time.Duration // the time that Quota is for
+	Remaining int64         // about how many units are left, over all gateways; at least 0
+	Reset     time.Duration // time until the bucket is full again, or its window turns
+}
+
+// Details returns the details of the decision's limit, looked up at the time of the call.
+func (d Decision) Details() Details {
+	if told, ok := d.by.(*Details); ok {
+		return *told
+	}
+	t := d.tightest()
+	if t.limit == nil {
+		return Details{}
+	}
+	told := Details{
+		Limit: t.limit.Name, Quota: t.rate.Units, Window: t.rate.Per,
+		Remaining: max(t.state.Remaining, t.state.Tokens, 0), Reset: micros(t.state.ResetIn),
+	}
+	if t.limit.Slots > 0 {
+		told.Quota = t.limit.Slots
+	}
+	return told
+}
+
+// origin is a decision's source where a bucket alone does not say it all.
+type origin struct {
+	item   *match.Item // the limit that denied, or the strictest that allowed
+	entry  *agent.Entry
+	others others      // that allowed as well
+	slots  *slotsInUse // nil for none
+}
+
+// others are further buckets that allowed a request, as many as fit.
+type others [3]*agent.Entry
+
+func (o *others) add(e *agent.Entry) {
+	for i := range o {
+		if o[i] == nil {
+			o[i] = e
+			return
+		}
+	}
+}
+
+// sourceOf returns the source of a decision by one limit.
+func sourceOf(it *match.Item, e *agent.Entry) any {
+	if e.Overage() {
+		return &origin{item: it, entry: e} // the bucket does not know the limit's words
+	}
+	return e
+}
+
+// sourceIn is sourceOf a limit whose bucket may be nil.
+func sourceIn(set *agent.Set, it *match.Item, e *agent.Entry) any {
+	if e == nil {
+		h := set.Held(it)
+		return &h
+	}
+	return sourceOf(it, e)
+}
+
+// tightest is the limit that Details tells of.
+type tightest struct {
+	limit *limit.Limit // nil for none
+	rate  limit.Rate   // of the tenant, which may have its own
+	state bucket.State
+}
+
+// is makes it a limit as a tenant has it.
+func (t *tightest) is(h limit.Held) { t.limit, t.rate = &h.Rule.Limit, h.Rate }
+
+// tightest finds the limit that denied. Of those that allowed it is the one with the fewest units left, the strictest
+// of them if several have as many.
+func (d *Decision) tightest() (t tightest) {
+	var it *match.Item
+	var e *agent.Entry
+	var more others
+	switch by := d.by.(type) {
+	case nil:
+		return t
+	case *limit.Held:
+		if t.is(*by); d.Allowed {
+			t.state.Remaining = by.Capacity() // there is no bucket yet
+		}
+		return t
+	case *agent.Entry:
+		e = by
+	case *agent.Resolution:
+		e = by.Entry(by.Strictest())
+		for i := range by.Limits() {
+			if i != by.Strictest() {
+				more.add(by.Entry(i))
+			}
+		}
+	case *origin:
+		it, e, more = by.item, by.entry, by.others
+	}
+	now := e.Registry().Now()
+	t.state = e.State(now)
+	if e.Overage() {
+		t.is(it.Rule.Hold()) // no tenant has it at another rate
+		if e.Held().Rule.Limit.CountsOnly() {
+			t.state = bucket.State{} // the limit is used up, and its overage has no end
+		}
+	} else {
+		t.is(e.Held())
+	}
+	for _, o := range more {
+		if o == nil || !d.Allowed {
+			break
+		}
+		h := o.Held()
+		if h.Rule.Limit.CountsOnly() {
+			continue
+		}
+		if s := o.State(now); t.limit.CountsOnly() || s.Remaining < t.state.Remaining {
+			t.is(h)
+			t.state = s
+		}
+	}
+	return t
+}

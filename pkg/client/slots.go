@@ -1,0 +1,54 @@
+package client
+
+import (
+	"sync/atomic"
+
+	"github.com/f4ee788f/quota/internal/core/agent"
+	"github.com/f4ee788f/quota/internal/core/bucket"
+)
+
+// slotsInUse is the slots of concurrency limits that an allowed request has. Decision.Done gives them back, once.
+type slotsInUse struct {
+	c       *Client
+	done    atomic.Bool
+	n       int64 // of each bucket
+	buckets []*agent.Entry
+}
+
+// slots returns the slots that the request has; nil for none. A reservation gives its own back.
+func (r *request) slots() (s *slotsInUse) {
+	if !r.set.Slots || r.reserves != nil {
+		return nil
+	}
+	for _, h := range r.claims {
+		if h.item.Slots {
+			if s == nil {
+				s = &slotsInUse{c: r.c, n: r.n}
+			}
+			s.buckets = append(s.buckets, h.entry)
+		}
+	}
+	return s
+}
+
+func (s *slotsInUse) giveBack() {
+	if s.done.Swap(true) {
+		return
+	}
+	for _, e := range s.buckets {
+		s.c.finish(e, s.n)
+	}
+}
+
+// finish gives back n slots of a request that has ended.
+func (c *Client) finish(e *agent.Entry, n int64) {
+	bucket.Serve(e.Finish(n))
+	c.spare(e)
+}
+
+// spare has the loop look at a bucket to which slots came back, if they are more than this client may keep.
+func (c *Client) spare(e *agent.Entry) {
+	if e.Surplus() {
+		c.session.Attend(e)
+	}
+}

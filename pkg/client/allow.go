@@ -13,7 +13,16 @@ import (
 
 // Allow asks for one unit; see AllowN.
 func (c *Client) Allow(ctx context.Context, attributes ...Attribute) Decision {
-	return c.allow(ctx, 1, attributesOf(attributes))
+	return c.allow(ctx, 1, nil, attributesOf(attributes))
+}
+
+// Decide decides a request that may have several costs: see AllowN, which decides one of requests alone. Each limit that
+// applies takes the units that it makes of the costs; one that makes none of them takes nothing, and does not deny.
+//
+// A request that costs nothing only looks, as AllowN with n = 0 does. Costs that the policy does not name, one named
+// twice, and units out of range are denied as ReasonInvalid.
+func (c *Client) Decide(ctx context.Context, q Request) Decision {
+	return c.allow(ctx, q.Units, q.Costs, attributesOf(q.Attributes))
 }
 
 // AllowN decides a request that costs n units: all limits that apply must have them, or none is taken. It waits for the
@@ -26,15 +35,15 @@ func (c *Client) Allow(ctx context.Context, attributes ...Attribute) Decision {
 // The attributes are not kept. While leases last it allocates nothing, but for slots, and for a new request of several
 // limits.
 func (c *Client) AllowN(ctx context.Context, n int64, attributes ...Attribute) Decision {
-	return c.allow(ctx, n, attributesOf(attributes))
+	return c.allow(ctx, n, nil, attributesOf(attributes))
 }
 
 // allow decides a request. One that came before, and whose limits have the units, is decided here; any other by
 // request.
-func (c *Client) allow(ctx context.Context, n int64, a []limit.Attribute) Decision {
+func (c *Client) allow(ctx context.Context, n int64, costs []Cost, a []limit.Attribute) Decision {
 	var k reqcache.Key
 	repeated := false
-	if n >= 1 && n <= limit.MaxUnits && !c.special.Load() { // closed, or a switch is on
+	if n >= 1 && n <= limit.MaxUnits && len(costs) == 0 && !c.special.Load() { // closed, or a switch is on
 		k = reqcache.KeyOf(a)
 		var known *agent.Resolution
 		var dry bool
@@ -45,7 +54,7 @@ func (c *Client) allow(ctx context.Context, n int64, a []limit.Attribute) Decisi
 			repeated = known.Dead()
 		}
 	}
-	r := c.request(n, a)
+	r := c.request(n, costs, a)
 	r.key, r.repeated = k, repeated
 	return r.decide(ctx)
 }

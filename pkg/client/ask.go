@@ -40,7 +40,7 @@ func (r *request) start(ctx context.Context) {
 		if r.set = r.limits(ctx); r.set == nil {
 			return
 		}
-		if r.peeks || r.n == 0 {
+		if r.peeks || r.looks() {
 			r.decision = r.peek(nil)
 			return
 		}
@@ -91,7 +91,7 @@ func (r *request) find(ctx context.Context) (*agent.Set, Reason) {
 	id := r.tenant()
 	set := c.reg.Find(id)
 	switch {
-	case r.n < 0 || r.n > limit.MaxUnits, set == nil && id != "" && !limit.ValidTenant(id):
+	case !r.valid(), set == nil && id != "" && !limit.ValidTenant(id):
 		c.refused.Add(1)
 		return nil, ReasonInvalid
 	case set != nil:
@@ -234,9 +234,10 @@ func (r *request) ask(ctx context.Context) step {
 
 // askLimit asks a limit for the units, by the request's bucket of it.
 func (r *request) askLimit(ctx context.Context, it *match.Item, e *agent.Entry) step {
-	if r.mode != limit.ModeAllowAll {
-		if d, denied := r.c.vet(it, e, r.n, r.attrs); denied {
-			e.Refuse(r.n)
+	n := r.unitsOf(it)
+	if r.mode != limit.ModeAllowAll && n > 0 {
+		if d, denied := r.c.vet(it, e, n, r.attrs); denied {
+			e.Refuse(n)
 			if r.mode == limit.ModeNormal {
 				return r.deny(d)
 			}
@@ -244,18 +245,35 @@ func (r *request) askLimit(ctx context.Context, it *match.Item, e *agent.Entry) 
 	}
 	// The last limit's units, too, may have to go back while others are waited for.
 	mayGoBack := it.Hold || r.waiting > 0 || r.reserves != nil || r.together
-	r.claims = append(r.claims, r.claim(it, e, mayGoBack))
+	r.claims = append(r.claims, r.claim(it, e, n, mayGoBack))
+	if n == 0 {
+		return r.keep(&r.claims[len(r.claims)-1])
+	}
 	return r.askBucket(ctx, len(r.claims)-1)
 }
 
-// claim tells a bucket of units that are about to be taken from it.
-func (r *request) claim(it *match.Item, e *agent.Entry, mayGoBack bool) claim {
-	h := claim{item: it, entry: e, window: windowOf(it, e)}
+// keep has the bucket of a claim on nothing stay while a reservation lasts: more may be spent of it yet.
+func (r *request) keep(h *claim) step {
+	if r.reserves == nil {
+		return onward
+	}
+	if !r.c.enter(h.entry) {
+		return r.restart()
+	}
+	h.entry.Pin()
+	h.entry.Leave()
+	h.pinned = true
+	return onward
+}
+
+// claim tells a bucket of n units that are about to be taken from it.
+func (r *request) claim(it *match.Item, e *agent.Entry, n int64, mayGoBack bool) claim {
+	h := claim{item: it, entry: e, n: n, window: windowOf(it, e)}
 	if mayGoBack {
 		r.hold(&h)
 	}
 	if it.Inherited {
-		e.Inherit(r.n)
+		e.Inherit(n)
 	}
 	return h
 }
@@ -271,7 +289,7 @@ func windowOf(it *match.Item, e *agent.Entry) int64 {
 // hold announces that units of a claim may go back, where they are billed.
 func (r *request) hold(h *claim) {
 	if !h.held && (h.item.Metered || r.reserves != nil) {
-		h.entry.Hold(r.n)
+		h.entry.Hold(h.n)
 		h.held = true
 	}
 }
@@ -282,10 +300,10 @@ func (r *request) askBucket(ctx context.Context, i int) step {
 	if r.mode == limit.ModeAllowAll {
 		return r.admit(h)
 	}
-	if h.taken = h.entry.Take(r.n) && h.entry.InTime(r.n, r.c.clock); h.taken {
+	if h.taken = h.entry.Take(h.n) && h.entry.InTime(h.n, r.c.clock); h.taken {
 		return onward
 	}
-	v, lost := r.c.refill(h.entry, r.n, r.patient && !h.item.Soft)
+	v, lost := r.c.refill(h.entry, h.n, r.patient && !h.item.Soft)
 	switch {
 	case v.Outcome == bucket.Admitted:
 		h.taken = true
@@ -298,7 +316,7 @@ func (r *request) askBucket(ctx context.Context, i int) step {
 	case v.Outcome == bucket.Denied:
 		return r.refused(ctx, i, v, lost)
 	case r.mode == limit.ModeShadowAll:
-		r.c.prime(h.entry, r.n)
+		r.c.prime(h.entry, h.n)
 		return r.admit(h)
 	}
 	return r.await(ctx, i, r.waitsItsTurn(h.item) && !h.item.Soft)
@@ -310,7 +328,7 @@ func (r *request) admit(h *claim) step {
 		return r.restart()
 	}
 	defer h.entry.Leave()
-	h.entry.Admit(r.n)
+	h.entry.Admit(h.n)
 	h.taken = true
 	return onward
 }
@@ -331,7 +349,7 @@ func (r *request) refused(ctx context.Context, i int, v bucket.Verdict, lost boo
 		return r.comeDown(ctx, i)
 	}
 	if overage && h.under != nil {
-		return r.deny(r.c.sooner(r.c.denial(h.item, h.under, v, lost), h.under, r.n, lost))
+		return r.deny(r.c.sooner(r.c.denial(h.item, h.under, v, lost), h.under, h.n, lost))
 	}
 	return r.deny(r.c.denial(h.item, h.entry, v, lost))
 }
@@ -385,7 +403,7 @@ func (r *request) conclude(ctx context.Context) step {
 func (r *request) release() {
 	for i := range r.claims {
 		if h := &r.claims[i]; h.held {
-			h.entry.Release(r.n)
+			h.entry.Release(h.n)
 			h.held = false
 		}
 	}

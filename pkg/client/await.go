@@ -29,7 +29,7 @@ func (c *Client) Wait(ctx context.Context, attributes ...Attribute) Decision {
 // looser limits are not taken long before they are used. Slots come last, in one order for all requests: no two wait
 // for each other.
 func (c *Client) WaitN(ctx context.Context, n int64, attributes ...Attribute) Decision {
-	r := c.request(n, attributesOf(attributes))
+	r := c.request(n, nil, attributesOf(attributes))
 	r.patient = true
 	return r.decide(ctx)
 }
@@ -43,7 +43,7 @@ func (r *request) await(ctx context.Context, i int, patient bool) step {
 	c, h := r.c, &r.claims[i]
 	r.hold(h)
 	w := r.waiter()
-	w.Units, w.Reserves = r.n, r.reserves != nil
+	w.Units, w.Reserves = h.n, r.reserves != nil
 	reason := ReasonOverloaded
 	if r.mayWait() {
 		if c.enqueue(h.entry, w, patient) {
@@ -165,7 +165,7 @@ func (r *request) answered(ctx context.Context, w *bucket.Waiter) step {
 	i := r.note(w)
 	switch v := w.Verdict(); v.Outcome {
 	case bucket.Admitted:
-		if h := &r.claims[i]; !h.entry.InTime(r.n, r.c.clock) {
+		if h := &r.claims[i]; !h.entry.InTime(h.n, r.c.clock) {
 			h.taken = false
 			return r.restart() // the loop served it, and stood still before it heard
 		}
@@ -217,9 +217,9 @@ func (r *request) giveBack(denied bool) {
 		switch {
 		case !h.taken:
 		case h.window != 0:
-			bucket.Serve(h.entry.PutBackOf(r.n, h.window))
+			bucket.Serve(h.entry.PutBackOf(h.n, h.window))
 		default:
-			bucket.Serve(h.entry.Cancel(r.n))
+			bucket.Serve(h.entry.Cancel(h.n))
 			if h.item.Slots {
 				r.c.spare(h.entry)
 			}
@@ -232,11 +232,20 @@ func (r *request) giveBack(denied bool) {
 // leave takes back what a bucket was told of the request.
 func (r *request) leave(h *claim) {
 	if h.item.Inherited {
-		h.entry.Inherit(-r.n)
+		h.entry.Inherit(-h.n)
 	}
 	if h.held {
-		h.entry.Release(r.n)
+		h.entry.Release(h.n)
 		h.held = false
+	}
+	h.unpin()
+}
+
+// unpin ends request.keep.
+func (h *claim) unpin() {
+	if h.pinned {
+		h.entry.Unpin()
+		h.pinned = false
 	}
 }
 

@@ -28,14 +28,17 @@ func (c *Client) Book(ctx context.Context, requests ...Request) error {
 	for {
 		charges, err := c.charges(ctx, requests)
 		if err == nil {
-			for _, ch := range charges { // as of a reservation of no units
-				c.spend(&ch.claim, 0, ch.n, false)
-				ch.entry.Leave()
+			for i := range charges { // as of a reservation of no units
+				h := &charges[i]
+				n := h.n
+				h.n = 0
+				c.spend(h, n, false)
+				h.entry.Leave()
 			}
 			return nil
 		}
-		for _, ch := range charges {
-			ch.entry.Leave()
+		for i := range charges {
+			charges[i].entry.Leave()
 		}
 		switch {
 		case !errors.Is(err, agent.ErrGone):
@@ -46,17 +49,11 @@ func (c *Client) Book(ctx context.Context, requests ...Request) error {
 	}
 }
 
-// charge is units that a limit is to count. Its bucket was entered.
-type charge struct {
-	claim
-	n int64
-}
-
-// charges finds the buckets of all limits that apply to the requests. With an error it returns those that were entered;
+// charges finds the buckets of all limits that apply to the requests, and enters them. With an error it returns those that were entered;
 // ErrGone says that a bucket is no more.
-func (c *Client) charges(ctx context.Context, requests []Request) (all []charge, err error) {
+func (c *Client) charges(ctx context.Context, requests []Request) (all []claim, err error) {
 	for i := 0; i < len(requests) && err == nil; i++ {
-		r := c.request(requests[i].Units, attributesOf(requests[i].Attributes))
+		r := c.request(requests[i].Units, requests[i].Costs, attributesOf(requests[i].Attributes))
 		r.endless = true
 		all, err = r.charges(ctx, all)
 		r.end()
@@ -68,14 +65,14 @@ func (c *Client) charges(ctx context.Context, requests []Request) (all []charge,
 }
 
 // charges adds those of one request.
-func (r *request) charges(ctx context.Context, all []charge) ([]charge, error) {
+func (r *request) charges(ctx context.Context, all []claim) ([]claim, error) {
 	var why Reason
 	switch r.set, why = r.find(ctx); {
 	case r.set == nil:
 		return all, &NotBookedError{why}
 	case r.set.Refusal == agent.NoPlan, r.set.Refusal != agent.NotRefused && len(r.set.Items) == 0:
 		return all, &NotBookedError{ReasonNoPlan}
-	case r.n == 0:
+	case r.looks():
 		return all, nil
 	}
 	lists := []*agent.List{&r.set.List}
@@ -94,7 +91,7 @@ func (r *request) charges(ctx context.Context, all []charge) ([]charge, error) {
 				r.crowded()
 				return all, &NotBookedError{ReasonOverloaded}
 			}
-			all = append(all, charge{claim{item: it, entry: e, window: windowOf(it, e)}, r.n})
+			all = append(all, claim{item: it, entry: e, n: r.unitsOf(it), window: windowOf(it, e)})
 		}
 	}
 	return all, nil

@@ -19,7 +19,7 @@ func TestBook(t *testing.T) {
 		c := dial(t, s, WithReportInterval(50*time.Millisecond))
 		book := func(n int64, id string) {
 			t.Helper()
-			if err := c.Book(t.Context(), Request{n, []Attribute{tenant(id)}}); err != nil {
+			if err := c.Book(t.Context(), Request{Units: n, Attributes: []Attribute{tenant(id)}}); err != nil {
 				t.Errorf("%d units of %s: %v", n, id, err)
 			}
 		}
@@ -49,13 +49,13 @@ func TestBook(t *testing.T) {
 			t.Error("allowed while there is a debt")
 		}
 		var why *NotBookedError
-		for name, r := range map[string]Request{"below 0": {-1, []Attribute{tenant("a")}}, "too much": {limit.MaxUnits + 1, []Attribute{tenant("a")}}} {
-			if err := c.Book(t.Context(), Request{1, []Attribute{tenant("b")}}, r); !errors.As(err, &why) || why.Reason != ReasonInvalid {
+		for name, r := range map[string]Request{"below 0": {Units: -1, Attributes: []Attribute{tenant("a")}}, "too much": {Units: limit.MaxUnits + 1, Attributes: []Attribute{tenant("a")}}} {
+			if err := c.Book(t.Context(), Request{Units: 1, Attributes: []Attribute{tenant("b")}}, r); !errors.As(err, &why) || why.Reason != ReasonInvalid {
 				t.Errorf("%s: got %v, want nothing booked: invalid", name, err)
 			}
 		}
 		shut(t, c)
-		if err := c.Book(t.Context(), Request{1, []Attribute{tenant("a")}}); !errors.As(err, &why) || why.Reason != ReasonClosed {
+		if err := c.Book(t.Context(), Request{Units: 1, Attributes: []Attribute{tenant("a")}}); !errors.As(err, &why) || why.Reason != ReasonClosed {
 			t.Errorf("after the end: %v", err)
 		}
 		if got, want := s.billed(nil), int64(2+10+20+1+150); got != want {

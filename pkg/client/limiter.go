@@ -39,7 +39,7 @@ func (c *Client) Limiter(ctx context.Context, attributes ...Attribute) (*Limiter
 	}
 	l := &Limiter{c: c, attrs: slices.Clone(attributes), pin: new(pin)}
 	own(attributesOf(l.attrs))
-	r := c.request(1, attributesOf(l.attrs))
+	r := c.request(1, nil, attributesOf(l.attrs))
 	r.limits(ctx)
 	r.end()
 	c.mu.Lock()

@@ -12,14 +12,14 @@ import (
 // Peek tells whether a request of n units would be allowed, as far as this client knows. It takes nothing, and waits
 // only for a tenant that is not known yet, no longer than ctx and WithMaxWait. With n = 0 it asks for one unit.
 func (c *Client) Peek(ctx context.Context, n int64, attributes ...Attribute) Decision {
-	r := c.request(n, attributesOf(attributes))
+	r := c.request(n, nil, attributesOf(attributes))
 	r.peeks = true
 	return r.decide(ctx)
 }
 
 // peek returns the decision to be expected from the buckets' present state. It calls met, unless nil, for each bucket
-// that is not expected to deny.
-func (r *request) peek(met func(*match.Item, *agent.Entry)) Decision {
+// that is not expected to deny, with the units that the request needs of it.
+func (r *request) peek(met func(it *match.Item, e *agent.Entry, n int64)) Decision {
 	d := Decision{Allowed: true, Reason: ReasonUnlimited}
 	mode := r.c.reg.Mode()
 	var strictest *match.Item
@@ -32,11 +32,18 @@ func (r *request) peek(met func(*match.Item, *agent.Entry)) Decision {
 		if mode != limit.ModeNormal {
 			continue
 		}
-		if denied, is := r.foresee(it, e); is {
+		n := r.unitsOf(it)
+		if r.looks() {
+			n = 1
+		}
+		if n == 0 {
+			continue
+		}
+		if denied, is := r.foresee(it, e, n); is {
 			return denied
 		}
 		if e != nil && met != nil {
-			met(it, e)
+			met(it, e, n)
 		}
 	}
 	switch {
@@ -48,9 +55,9 @@ func (r *request) peek(met func(*match.Item, *agent.Entry)) Decision {
 	return d
 }
 
-// foresee is the denial that is to be expected of a limit, if any. Its bucket is nil where there is none yet.
-func (r *request) foresee(it *match.Item, e *agent.Entry) (d Decision, denied bool) {
-	c, n := r.c, max(r.n, 1)
+// foresee is the denial of n units that is to be expected of a limit, if any. Its bucket is nil where there is none yet.
+func (r *request) foresee(it *match.Item, e *agent.Entry, n int64) (d Decision, denied bool) {
+	c := r.c
 	if e == nil {
 		if it.Vet && it.Rule.Listed(r.attrs) == limit.DeniedBy {
 			return Decision{Reason: ReasonListed, by: sourceIn(r.set, it, nil)}, true

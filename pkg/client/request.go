@@ -22,7 +22,8 @@ import (
 // pool.
 type request struct {
 	c     *Client
-	n     int64
+	n     int64             // its units of requests
+	costs []Cost            // its other costs; the caller's, until it waits
 	attrs []limit.Attribute // the caller's, until it waits; see own
 
 	patient    bool         // it waits its turn at every limit
@@ -52,20 +53,23 @@ type request struct {
 type claim struct {
 	item   *match.Item
 	entry  *agent.Entry   // the bucket asked
+	n      int64          // units of it; with 0 it is not asked
 	under  *agent.Entry   // the soft limit's bucket, which denied and whose overage was asked; nil for none
 	window int64          // the window that the units belong to; 0 without windows
 	waiter *bucket.Waiter // waits in the bucket; nil for none
 	taken  bool           // the units are in hand
 	held   bool           // they are announced with Entry.Hold
+	pinned bool           // the bucket is kept: see request.keep
 }
 
-// request returns one of n units.
-func (c *Client) request(n int64, attributes []limit.Attribute) *request {
+// request returns one of n units of requests, and of other costs.
+func (c *Client) request(n int64, costs []Cost, attributes []limit.Attribute) *request {
 	r, _ := c.requests.Get().(*request)
 	if r == nil {
 		r = &request{c: c}
 	}
 	r.n = n
+	r.costs = append(r.costs[:0], costs...)
 	r.attrs = append(r.attrs[:0], attributes...)
 	return r
 }
@@ -84,9 +88,18 @@ func (r *request) end() {
 		return // handover.BeforeWait's function panicked: a bucket has waiters of it
 	}
 	clear(r.attrs)
+	clear(r.costs)
 	clear(r.claims[:cap(r.claims)])
-	*r = request{c: c, attrs: r.attrs[:0], claims: r.claims[:0], answers: r.answers, spare: r.spare, timer: r.timer}
+	*r = request{c: c, attrs: r.attrs[:0], costs: r.costs[:0], claims: r.claims[:0], answers: r.answers, spare: r.spare, timer: r.timer}
 	c.requests.Put(r)
+}
+
+// own has the request keep nothing of its caller's.
+func (r *request) own() {
+	own(r.attrs)
+	for i := range r.costs {
+		r.costs[i].Name = strings.Clone(r.costs[i].Name)
+	}
 }
 
 // own copies the attributes' text into one string of its own, so that the caller may use its memory again.
@@ -140,7 +153,7 @@ func (r *request) mayWait() bool {
 			c.trying.Add(-1)
 			return false
 		}
-		own(r.attrs)
+		r.own()
 		return true
 	case c.waiting.Add(1) > int64(c.cfg.maxWaiting):
 		c.waiting.Add(-1)
@@ -154,7 +167,7 @@ func (r *request) mayWait() bool {
 	} else {
 		r.timer.Reset(c.cfg.maxWait)
 	}
-	own(r.attrs)
+	r.own()
 	if r.before != nil {
 		r.before()
 	}

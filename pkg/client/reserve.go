@@ -17,7 +17,8 @@ var (
 	// ErrReservationEnded is returned by Commit and Cancel of a reservation that has ended: by either of them, by its
 	// expiry, or by the client's Close.
 	ErrReservationEnded = errors.New("client: the reservation has ended")
-	// ErrCost is wrapped by Commit's error about a cost out of range; the reservation goes on.
+	// ErrCost is wrapped by Commit's error about a cost that is out of range, or that the policy does not name. The
+	// reservation goes on.
 	ErrCost = errors.New("client: invalid cost")
 )
 
@@ -26,9 +27,9 @@ var (
 // Reservation, of a denied request, has ended.
 type Reservation struct {
 	c      *Client
-	n      int64
-	claims []claim
-	void   bool // an operator's switch admitted the units, whether or not they were there
+	n      int64   // its units of requests
+	claims []claim // what it has of each limit
+	void   bool    // an operator's switch admitted the units, whether or not they were there
 
 	// Guarded by reservations.mu.
 	deciding bool
@@ -55,7 +56,13 @@ type reservations struct {
 //
 // While WithMaxReservations of them live, requests are denied with ReasonOverloaded.
 func (c *Client) Reserve(ctx context.Context, n int64, attributes ...Attribute) (*Reservation, Decision) {
-	if n < 1 {
+	return c.ReserveRequest(ctx, Request{Units: n, Attributes: attributes})
+}
+
+// ReserveRequest is Reserve for a request that may have several costs: see Decide. It has to cost something.
+func (c *Client) ReserveRequest(ctx context.Context, q Request) (*Reservation, Decision) {
+	n := q.Units
+	if n < 0 || nothing(n, q.Costs) {
 		c.refused.Add(1)
 		return nil, Decision{Reason: ReasonInvalid}
 	}
@@ -67,7 +74,7 @@ func (c *Client) Reserve(ctx context.Context, n int64, attributes ...Attribute) 
 		c.overloaded.Add(1)
 		return nil, inASecond(ReasonOverloaded, nil)
 	}
-	r := c.request(n, attributesOf(attributes))
+	r := c.request(n, q.Costs, attributesOf(q.Attributes))
 	r.reserves = res
 	d := r.decide(ctx)
 	if !d.Allowed {
@@ -82,15 +89,19 @@ func (c *Client) Reserve(ctx context.Context, n int64, attributes ...Attribute) 
 	return res, d
 }
 
-// Commit says that the request cost m units, 0 to 1,000,000,000, and puts back the rest. Units beyond the reserved ones
-// are admitted as well: counted, billed, and taken from the units that the limits get next. Slots all come back. m of
-// them, but no more than were reserved, count as started.
+// Commit says that the request cost m units of requests, 0 to 1,000,000,000, and so many of its other costs. A cost that
+// is not named is 0. Commit puts back the rest. Units beyond the reserved ones are admitted as well: counted, billed, and
+// taken from the units that the limits get next. Slots all come back. m of them, but no more than were reserved, count
+// as started.
 //
 // It fails with ErrReservationEnded where the reservation has ended: then nothing is counted. ErrCost says that m is
 // out of range; the reservation goes on.
-func (r *Reservation) Commit(m int64) error {
+func (r *Reservation) Commit(m int64, costs ...Cost) error {
 	if m < 0 || m > limit.MaxUnits {
 		return fmt.Errorf("%w: %d units; 0 to %d", ErrCost, m, int64(limit.MaxUnits))
+	}
+	if len(costs) > 0 {
+		return fmt.Errorf("%w: the policy names no cost %s", ErrCost, limit.Quote(costs[0].Name))
 	}
 	if r == nil || !r.c.reserved.end(r) {
 		return ErrReservationEnded
@@ -106,14 +117,18 @@ func (r *Reservation) Cancel() error { return r.Commit(0) }
 // spend counts m units as spent, and puts back the rest.
 func (r *Reservation) spend(m int64) {
 	for i := range r.claims {
-		r.c.spend(&r.claims[i], r.n, m, r.void)
+		r.c.spend(&r.claims[i], m, r.void)
 	}
 }
 
-// spend counts m units of a claim as spent, after n were reserved. If m is less, the rest goes back; if m is more, the
+// spend counts m units of a claim as spent, after h.n were reserved. If m is less, the rest goes back; if m is more, the
 // excess is admitted.
-func (c *Client) spend(h *claim, n, m int64, void bool) {
-	e := h.entry
+func (c *Client) spend(h *claim, m int64, void bool) {
+	e, n := h.entry, h.n
+	defer h.unpin()
+	if h.item.Slots && n == 0 {
+		return // none was in use
+	}
 	if h.item.Slots {
 		started := min(m, n)
 		bucket.Serve(e.Cancel(n - started))
@@ -151,8 +166,8 @@ func (r *request) reserve() {
 	res := r.reserves
 	res.claims, res.void = slices.Clone(r.claims), r.mode != limit.ModeNormal
 	for _, h := range r.claims {
-		if !h.item.Slots && !res.void {
-			h.entry.Reserve(r.n, h.window)
+		if !h.item.Slots && !res.void && h.n > 0 {
+			h.entry.Reserve(h.n, h.window)
 			r.c.session.Attend(h.entry) // its lease has something to go on for
 		}
 	}

@@ -11,8 +11,13 @@ import (
 type slotsInUse struct {
 	c       *Client
 	done    atomic.Bool
-	n       int64 // of each bucket
-	buckets []*agent.Entry
+	buckets []slotsOf
+}
+
+// slotsOf is n slots of a bucket.
+type slotsOf struct {
+	entry *agent.Entry
+	n     int64
 }
 
 // slots returns the slots that the request has; nil for none. A reservation gives its own back.
@@ -21,11 +26,11 @@ func (r *request) slots() (s *slotsInUse) {
 		return nil
 	}
 	for _, h := range r.claims {
-		if h.item.Slots {
+		if h.item.Slots && h.n > 0 {
 			if s == nil {
-				s = &slotsInUse{c: r.c, n: r.n}
+				s = &slotsInUse{c: r.c}
 			}
-			s.buckets = append(s.buckets, h.entry)
+			s.buckets = append(s.buckets, slotsOf{h.entry, h.n})
 		}
 	}
 	return s
@@ -35,8 +40,8 @@ func (s *slotsInUse) giveBack() {
 	if s.done.Swap(true) {
 		return
 	}
-	for _, e := range s.buckets {
-		s.c.finish(e, s.n)
+	for _, b := range s.buckets {
+		s.c.finish(b.entry, b.n)
 	}
 }
 

@@ -38,10 +38,10 @@ func (r *request) comeDown(ctx context.Context, i int) step {
 
 // move has a claim ask another bucket of its limit. The one before denied it, and is not to count that.
 func (r *request) move(h *claim, to *agent.Entry) {
-	h.entry.Excuse(r.n)
+	h.entry.Excuse(h.n)
 	r.leave(h)
 	under := h.under
-	*h = r.claim(h.item, to, true)
+	*h = r.claim(h.item, to, h.n, true)
 	h.under = under
 }
 

@@ -6,15 +6,8 @@ import (
 
 	"github.com/f4ee788f/quota/internal/core/agent"
 	"github.com/f4ee788f/quota/internal/core/handover"
-	"github.com/f4ee788f/quota/internal/core/limit"
 	"github.com/f4ee788f/quota/internal/core/match"
 )
-
-// Request is one of several requests of a call.
-type Request struct {
-	Units      int64 // its cost, 0 to 1,000,000,000
-	Attributes []Attribute
-}
 
 // AllowTogether decides several requests as one: all of them are allowed, or nothing is taken of any limit. Two
 // requests that meet the same bucket need the sum of their units of it.
@@ -34,7 +27,7 @@ func (c *Client) AllowTogether(ctx context.Context, requests []Request) []Decisi
 	}
 	all := make([]*request, len(requests))
 	for i := range requests {
-		r := c.request(requests[i].Units, attributesOf(requests[i].Attributes))
+		r := c.request(requests[i].Units, requests[i].Costs, attributesOf(requests[i].Attributes))
 		r.together, r.endless, r.before = true, true, before
 		all[i] = r
 		defer r.end()
@@ -54,14 +47,14 @@ func (c *Client) AllowTogether(ctx context.Context, requests []Request) []Decisi
 func decideTogether(ctx context.Context, all []*request) (allowed bool) {
 	allowed = true
 	for _, r := range all { // before anything is taken
-		if r.n == 0 {
+		if r.looks() {
 			r.start(ctx)
 			allowed = allowed && r.decision.Allowed
 		}
 	}
 	for _, r := range all {
 		switch {
-		case r.n == 0:
+		case r.looks():
 		case allowed:
 			r.start(ctx)
 			allowed = r.waiting > 0 || r.decision.Allowed
@@ -86,7 +79,7 @@ func decideTogether(ctx context.Context, all []*request) (allowed bool) {
 // look decides a request as Peek would, beside those before it. It takes its units, as far as they are there, until all
 // requests have been looked at, so that those after it find less.
 func (r *request) look() {
-	if r.n < 0 || r.n > limit.MaxUnits {
+	if !r.valid() {
 		r.decision = Decision{Reason: ReasonInvalid}
 		return
 	}
@@ -98,9 +91,9 @@ func (r *request) look() {
 		r.decision, r.set = d, nil
 		return
 	}
-	r.decision = r.peek(func(it *match.Item, e *agent.Entry) {
-		h := r.claim(it, e, true)
-		h.taken = e.Try(r.n) && e.InTime(r.n, r.c.clock)
+	r.decision = r.peek(func(it *match.Item, e *agent.Entry, n int64) {
+		h := r.claim(it, e, n, true)
+		h.taken = e.Try(n) && e.InTime(n, r.c.clock)
 		r.claims = append(r.claims, h)
 	})
 	if !r.decision.Allowed {

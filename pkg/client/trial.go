@@ -16,7 +16,7 @@ func (c *Client) try(requests ...*request) {
 	var version []*request
 	denied := false
 	for _, r := range requests {
-		if r.set == nil || !r.set.Trying || r.n == 0 || r.peeks {
+		if r.set == nil || !r.set.Trying || r.looks() || r.peeks {
 			continue
 		}
 		t := r.set.Trial
@@ -47,7 +47,7 @@ func (c *Client) try(requests ...*request) {
 
 // trial returns a request for the same units, which is to ask limits on trial.
 func (r *request) trial() *request {
-	of := r.c.request(r.n, r.attrs)
+	of := r.c.request(r.n, r.costs, r.attrs)
 	of.set, of.endless, of.background = r.set, r.endless, true
 	return of
 }

@@ -45,7 +45,7 @@ func TestNobodyWaitsForAClosedClient(t *testing.T) {
 		c := dial(t, s)
 		c.Allow(t.Context(), tenant("a"))
 		attributes := attributesOf([]Attribute{tenant("a")})
-		r := c.request(1, attributes)
+		r := c.request(1, nil, attributes)
 		r.set = c.reg.Find("a")
 		e := c.reg.Entry(&r.set.List, 0, attributes)
 		shut(t, c)
@@ -73,7 +73,7 @@ func TestTheOverageTakesWhoFindsNoRoomToWait(t *testing.T) {
 			go c.Allow(t.Context(), tenant("a"))
 		}
 		synctest.Wait()
-		r := c.request(1, attributesOf([]Attribute{tenant("a")}))
+		r := c.request(1, nil, attributesOf([]Attribute{tenant("a")}))
 		for r.set = nil; r.set == nil; time.Sleep(10 * time.Millisecond) {
 			r.set = c.reg.Find("a")
 		}

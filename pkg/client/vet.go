@@ -30,12 +30,12 @@ func (c *Client) vet(it *match.Item, e *agent.Entry, n int64, a []limit.Attribut
 // reserved for others.
 func (r *request) vetAgain() step {
 	for _, h := range r.claims {
-		if h.entry.Overage() {
+		if h.entry.Overage() || h.n == 0 {
 			continue
 		}
 		if d, denied := r.c.vet(h.item, h.entry, 0, r.attrs); denied {
 			s := r.deny(d)
-			h.entry.Refuse(r.n)
+			h.entry.Refuse(h.n)
 			return s
 		}
 	}

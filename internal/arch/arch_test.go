@@ -115,6 +115,7 @@ var rules = []rule{
 	{pkg: "internal/core/session", forbid: append([]string{module + "/pkg"}, stores...)},
 	{pkg: "pkg/client", forbid: stores},
 	{pkg: "pkg/client/httpquota", forbid: stores},
+	{pkg: "pkg/client/httpretry", allow: []string{module + "/pkg/client/httpretry"}},
 	{pkg: "pkg/client/grpcquota", forbid: stores},
 	{pkg: "pkg/client/agentclient", forbid: stores},
 }
@@ -305,7 +306,7 @@ func uses(t *testing.T, pkg, path string, names ...string) (found []string) {
 // What the SDK exports is its own and the standard library's: a user of it is not
 // bound to our versions of anything.
 func TestClientExportsItsOwnTypesOnly(t *testing.T) {
-	for _, pkg := range []string{"pkg/client", "pkg/client/httpquota", "pkg/client/agentclient"} {
+	for _, pkg := range []string{"pkg/client", "pkg/client/httpquota", "pkg/client/httpretry", "pkg/client/agentclient"} {
 		for _, fault := range foreign(t, pkg) {
 			t.Error(fault)
 		}

@@ -81,7 +81,7 @@ func parse(args []string, w io.Writer) (config, error) {
 	f.StringVar(&c.server, "server", "127.0.0.1:7600", "gRPC `ADDRESSES` of quota servers: HOST:PORT, several with commas between, or unix:PATH")
 	f.StringVar(&c.key, "key", "", "the agent's `KEY`, sent as a bearer token; better given as the variable, out of the process list; none for an open server")
 	f.StringVar(&c.agentID, "agent-id", "", "stable `NAME` of this agent, never used by two at once. If not given, it is made of the host's name and the addresses of the doors")
-	f.StringVar(&c.httpAddr, "http-addr", "127.0.0.1:7610", "where /check, /healthz, /readyz and /metrics are served: an `ADDRESS` HOST:PORT or unix:PATH; empty for nowhere")
+	f.StringVar(&c.httpAddr, "http-addr", "127.0.0.1:7610", "where /check, /v1/decide, /openapi.json, /healthz, /readyz and /metrics are served: an `ADDRESS` HOST:PORT or unix:PATH; empty for nowhere")
 	f.StringVar(&c.grpcAddr, "grpc-addr", "127.0.0.1:7611", "where Envoy's rate limit service and thin clients are served: an `ADDRESS` HOST:PORT or unix:PATH; empty for nowhere")
 	f.StringVar(&c.tlsCA, "tls-ca", "", "`FILE` of authorities (PEM) that the servers' certificate must come from; implies TLS")
 	f.StringVar(&c.tlsCert, "tls-cert", "", "`FILE` of this agent's certificate (PEM), for servers that ask for one; implies TLS")
@@ -136,8 +136,8 @@ func parse(args []string, w io.Writer) (config, error) {
 
 // help prints the text of --help.
 func help(w io.Writer, f *flag.FlagSet) {
-	fmt.Fprint(w, `quota-agent answers gateways that do not link the SDK: HTTP checks, Envoy's rate
-limit service, and the SDK's thin clients. docs/doors.md has the settings of each gateway.
+	fmt.Fprint(w, `quota-agent answers gateways that do not link the SDK: HTTP checks, JSON over HTTP, Envoy's
+rate limit service, and the SDK's thin clients. docs/doors.md has the settings of each gateway.
 
   quota-agent [flags]              serve
   quota-agent recover [flags] DIR  settle what an agent or a gateway that is no more left in

@@ -108,8 +108,9 @@ func serve(ctx context.Context, c config, log *slog.Logger) (err error) {
 	group.Go(func() error { hugepages.Follow(ctx); return nil })
 	if httpDoor != nil {
 		check := doors.NewCheck(quota, doors.CheckConfig{Attributes: attributes, Require: c.require, CostHeader: c.costHeader, AllowFree: c.allowFree, Unknown: c.unknown}, metrics)
-		group.Go(func() error { return serveHTTP(ctx, httpDoor, handler(check, quota, registry)) })
-		log.Info("quota-agent checks over HTTP", "address", httpDoor.Addr().String())
+		json := doors.NewJSON(quota, doors.JSONConfig{Unknown: c.unknown}, metrics)
+		group.Go(func() error { return serveHTTP(ctx, httpDoor, handler(check, json, quota, registry)) })
+		log.Info("quota-agent serves checks and JSON over HTTP", "address", httpDoor.Addr().String())
 	}
 	if grpcDoor != nil {
 		envoy := doors.NewEnvoy(quota, metrics, log)
@@ -164,7 +165,7 @@ func closeDoor(l net.Listener) error {
 	return l.Close()
 }
 
-func handler(check http.Handler, quota *client.Client, gatherer prometheus.Gatherer) http.Handler {
+func handler(check, json http.Handler, quota *client.Client, gatherer prometheus.Gatherer) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) {
 		writeJSON(w, http.StatusOK, map[string]bool{"alive": true})
@@ -178,6 +179,9 @@ func handler(check http.Handler, quota *client.Client, gatherer prometheus.Gathe
 		writeJSON(w, code, map[string]any{"ready": ready, "reason": reason})
 	})
 	mux.Handle("/metrics", promhttp.HandlerFor(gatherer, promhttp.HandlerOpts{}))
+	for _, path := range doors.JSONRoutes() {
+		mux.Handle(path, json)
+	}
 	// A check's path is the client's, as it was sent. The mux would answer an unclean path with a redirect.
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !listen.KnownBy(r.Context()) {

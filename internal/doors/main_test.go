@@ -37,7 +37,7 @@ tenants:
 `
 
 // startServer runs an embedded server under the document, or another one.
-func startServer(t *testing.T, document string) *boot.Server {
+func startServer(t testing.TB, document string) *boot.Server {
 	t.Helper()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "policy.yaml")
@@ -68,7 +68,7 @@ func dial(t *testing.T) *client.Client {
 	return dialAt(t, startServer(t, document).GRPCAddr(), client.WithFirstWait(30*time.Second), client.WithMaxWait(30*time.Second))
 }
 
-func dialAt(t *testing.T, addr string, opts ...client.Option) *client.Client {
+func dialAt(t testing.TB, addr string, opts ...client.Option) *client.Client {
 	t.Helper()
 	c, err := client.Dial(t.Context(), addr, append([]client.Option{client.WithCloseWait(time.Minute)}, opts...)...)
 	if err != nil {
@@ -82,7 +82,7 @@ func dialAt(t *testing.T, addr string, opts ...client.Option) *client.Client {
 	return c
 }
 
-func newMetrics(t *testing.T) *Metrics {
+func newMetrics(t testing.TB) *Metrics {
 	t.Helper()
 	m, err := NewMetrics(prometheus.NewRegistry())
 	if err != nil {

@@ -14,6 +14,7 @@ const (
 	doorCheck  = "check"
 	doorEnvoy  = "envoy"
 	doorDecide = "decide"
+	doorJSON   = "json"
 )
 
 // Results, as metrics name them.
@@ -26,6 +27,9 @@ const (
 	resultRefused     = "refused"
 	resultUnavailable = "unavailable"
 	resultBadRequest  = "bad_request"
+	resultReplayed    = "replayed" // the answer that an Idempotency-Key had before
+	resultNotFound    = "not_found"
+	resultConflict    = "conflict"
 )
 
 // Metrics counts what doors answer.
@@ -33,9 +37,10 @@ type Metrics struct {
 	answers *prometheus.CounterVec
 	streams prometheus.Gauge
 	frames  prometheus.Counter
-	// decided is the counters of thin clients' decisions, by outcome. They are looked up once, because a look-up costs
-	// as much as the decision.
-	decided [outcomes]prometheus.Counter
+	// These are the counters of decisions, by outcome. They are looked up once, because a look-up costs as much as the
+	// decision.
+	decided, json [outcomes]prometheus.Counter // of streams; of the JSON door
+	calls         *prometheus.CounterVec
 }
 
 // NewMetrics registers the metrics; it fails when they are there already.
@@ -53,16 +58,37 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 			Name: "quota_agent_frames_total",
 			Help: "Messages of thin clients. The decide door's answers divided by these are the questions in a message.",
 		}),
+		calls: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "quota_agent_calls_total",
+			Help: "Calls of the JSON door, by route and result. Its answers divided by these are the requests in a call.",
+		}, []string{"route", "result"}),
 	}
-	for o, result := range [outcomes]string{decidedOK: resultOK, decidedOver: resultOverLimit, decidedRefused: resultRefused, decidedNot: resultUnavailable} {
+	for o, result := range results {
 		m.decided[o] = m.answers.WithLabelValues(doorDecide, result)
+		m.json[o] = m.answers.WithLabelValues(doorJSON, result)
 	}
-	for _, c := range []prometheus.Collector{m.answers, m.streams, m.frames} {
+	for _, c := range []prometheus.Collector{m.answers, m.streams, m.frames, m.calls} {
 		if err := r.Register(c); err != nil {
 			return nil, err
 		}
 	}
 	return m, nil
+}
+
+// called counts a call of the JSON door.
+func (m *Metrics) called(route, result string) { m.calls.WithLabelValues(route, result).Inc() }
+
+// callResult is the result of a call that was answered with an error.
+func callResult(status int) string {
+	switch status {
+	case http.StatusNotFound:
+		return resultNotFound
+	case http.StatusConflict, http.StatusUnprocessableEntity:
+		return resultConflict
+	case http.StatusServiceUnavailable:
+		return resultUnavailable
+	}
+	return resultBadRequest
 }
 
 func (m *Metrics) count(door, result string) { m.answers.WithLabelValues(door, result).Inc() }
@@ -75,6 +101,9 @@ const (
 	decidedNot     // the service and not the caller is at fault
 	outcomes
 )
+
+// results are the outcomes' names.
+var results = [outcomes]string{decidedOK: resultOK, decidedOver: resultOverLimit, decidedRefused: resultRefused, decidedNot: resultUnavailable}
 
 // counts is what was decided since it was last added to the metrics.
 type counts [outcomes]uint32
@@ -96,15 +125,16 @@ func outcomeOf(d client.Decision) int {
 }
 
 // resultOf is the outcome's name.
-func resultOf(d client.Decision) string {
-	return [outcomes]string{decidedOK: resultOK, decidedOver: resultOverLimit, decidedRefused: resultRefused, decidedNot: resultUnavailable}[outcomeOf(d)]
-}
+func resultOf(d client.Decision) string { return results[outcomeOf(d)] }
 
 // add counts what was decided, and empties c.
-func (m *Metrics) add(c *counts) {
+func (m *Metrics) add(c *counts) { m.addTo(&m.decided, c) }
+
+// addTo is add to the counters of one door.
+func (m *Metrics) addTo(to *[outcomes]prometheus.Counter, c *counts) {
 	for o, n := range c {
 		if n > 0 {
-			m.decided[o].Add(float64(n))
+			to[o].Add(float64(n))
 		}
 	}
 	*c = counts{}

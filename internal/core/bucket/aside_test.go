@@ -144,7 +144,7 @@ func TestBeyondAReservationIsPaidFromAside(t *testing.T) {
 	b.Hold(1)
 	b.Take(1)
 	b.Reserve(1, 0)
-	b.Settle(1, 21, 0)
+	b.Settle(1, 21, 0, nil)
 	left := 0
 	for ask(b, now, 1, false) == Admitted {
 		left++

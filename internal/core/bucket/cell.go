@@ -103,9 +103,6 @@ func takeQuietly(tokens *counter, n int64) bool {
 // taken is stock.taken of a cell that a crash left.
 func (c *Cell) taken() int64 { return (&stock{Hot: &c.Hot, in: inCell}).taken() }
 
-// TakenOwn returns the units to bill here after a crash. Of requests under way it may include some billed below.
-func (c *Cell) TakenOwn() int64 { return c.taken() - max(c.inherited.Load()-c.pending.Load(), 0) }
-
 // Denied returns the units denied so far, less those that were excused.
 func (c *Cell) Denied() int64 { return c.refused.Load() - c.excused.Load() }
 

@@ -436,7 +436,7 @@ func TestInterleavingsOfAnAncestor(t *testing.T) {
 				}},
 				state: func() []int64 { return append(g.state(), g.c.mapped().inherited.v, own) },
 				always: func() string {
-					if got := g.c.mapped().TakenOwn(); got < own || got > own+g.flying {
+					if got := g.c.mapped().TakenOwn(Crash{}); got < own || got > own+g.flying {
 						return fmt.Sprintf("a crash leaves %d units to bill here: %d were admitted, and %d are under way", got, own, g.flying)
 					}
 					return ""

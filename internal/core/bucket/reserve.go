@@ -36,17 +36,19 @@ func (b *Bucket) Reserve(n, window int64) {
 	b.reserved, b.reservedOf = b.reservedLocked()+n, window
 }
 
-// Settle ends a reservation of n units of which m were spent, and its Hold. Units spent beyond n are admitted, and paid
-// with what is here or comes next. What was not spent can be spent again, unless its window is over or the lease has
-// ended. On true the owner is to look at the bucket soon.
-func (b *Bucket) Settle(n, m, window int64) (attend bool) {
+// Settle ends a reservation of n units of which m were spent, and its Hold. at is the journal's stake; nil for none.
+// Units spent beyond n are admitted, and paid with what is here or comes next. What was not spent can be spent again,
+// unless its window is over or the lease has ended. On true the owner is to look at the bucket soon.
+func (b *Bucket) Settle(n, m, window int64, at *Stake) (attend bool) {
 	defer b.enter().leave()
 	ours := window == b.window && (b.live || b.counting)
+	b.spentLocked(n, m, at)
 	if m > n {
 		b.payBeyondLocked(m - n) // in the window now, whichever the reservation was of
-		b.pending.Add(-n)
 	} else {
-		b.unspentLocked(n, m, ours)
+		if ours {
+			b.stock.folds(m - n) // they come back, as others do
+		}
 		// Some of what was reserved had been taken back: the store is to know.
 		b.early = b.early || ours && m > 0 && b.debt > 0
 	}
@@ -68,35 +70,31 @@ func (b *Bucket) Settle(n, m, window int64) (attend bool) {
 }
 
 // SettleAdmitted is Settle for units that a switch had admitted (Admit): they are no one's stock.
-func (b *Bucket) SettleAdmitted(n, m, window int64) {
+func (b *Bucket) SettleAdmitted(n, m, window int64, at *Stake) {
 	defer b.enter().leave()
-	if m > n {
-		b.admitLocked(m - n)
-		b.pending.Add(-n)
-	} else {
-		b.unspentLocked(n, m, false)
-	}
+	b.spentLocked(n, m, at)
 	b.notNobodysLocked(n) // none of them comes back any more
 	if window != b.window {
 		b.outside -= max(n-m, 0)
 	}
 }
 
-// unspentLocked ends the Hold of n units of which m were spent. The others come back, or are nobody's unless ours.
-func (b *Bucket) unspentLocked(n, m int64, ours bool) {
-	b.back.Add(n - m)
-	if !ours {
-		b.stock.forfeit(n - m)
+// spentLocked makes n units that were taken m, and ends their Hold. It is one step in the cell, which the stake tells
+// of beforehand: nothing else is put in between, for that needs the mutex.
+func (b *Bucket) spentLocked(n, m int64, at *Stake) {
+	at.begin(b.stock.putIn(b.stock.tokens.Load()) + m - n)
+	if m != n {
+		b.stock.admit(m - n)
 	}
+	at.settled()
 	b.pending.Add(-n)
 }
 
-// payBeyondLocked admits n units beyond what was reserved. It takes those that are here, so that no request gets them
-// besides. What is missing is owed. The store is told soon, without a lease too.
+// payBeyondLocked pays n units that were admitted beyond what was reserved. It takes those that are here out, so that
+// no request gets them besides. What is missing is owed. The store is told soon, without a lease too.
 func (b *Bucket) payBeyondLocked(n int64) {
 	b.bringLocked()
-	owed := n - b.stock.claim(n)
-	b.stock.admit(owed)
+	owed := n - b.stock.withdraw(n)
 	if b.counting {
 		return
 	}

@@ -82,7 +82,7 @@ func TestReservationsCostWhatTheyCommit(t *testing.T) {
 				v := live[i]
 				live = append(live[:i], live[i+1:]...)
 				m := []int64{0, v.n, r.Int64N(v.n + 1)}[r.IntN(3)]
-				b.Settle(v.n, m, v.window)
+				b.Settle(v.n, m, v.window, nil)
 				committed += m
 				inHand -= v.n
 			case 4:
@@ -106,7 +106,7 @@ func TestReservationsCostWhatTheyCommit(t *testing.T) {
 			}
 		}
 		for _, v := range live {
-			b.Settle(v.n, 0, v.window)
+			b.Settle(v.n, 0, v.window, nil)
 		}
 		renew(false, false) // what was lost with an answer is told
 		renew(true, false)
@@ -141,7 +141,7 @@ func TestReservationsOutliveWindows(t *testing.T) {
 	}
 	at := int64(now + length)
 	grant(at, now+length, 40)
-	b.Settle(30, 10, window)
+	b.Settle(30, 10, window, nil)
 	if a, _ := collect(b); a != 10 {
 		t.Errorf("collected %d, want the 10 that were committed", a)
 	}
@@ -165,7 +165,7 @@ func TestCommitsUnderWayAreOfTheirOwnWindow(t *testing.T) {
 	b.Reserve(30, window)
 	at := int64(now + length)
 	r := b.Renew(at, false)
-	b.Settle(30, 10, window)
+	b.Settle(30, 10, window, nil)
 	answer(r, at+10_000, at)
 	b.Take(5)
 	if next := b.Renew(at+50_000, false); next.Admitted-r.Admitted != 5 || next.Held != 45 {
@@ -187,8 +187,8 @@ func TestUnitsComeBackToTheirOwnWindow(t *testing.T) {
 	}{
 		{name: "before", back: func(b *Bucket, window int64) { b.PutBackOf(3, window) }},
 		{name: "after", backAfter: func(b *Bucket, window int64) { b.PutBackOf(3, window) }},
-		{name: "reserved after", backAfter: func(b *Bucket, window int64) { b.Hold(3); b.Reserve(3, window); b.Settle(3, 0, window) }},
-		{name: "admitted by a switch", backAfter: func(b *Bucket, window int64) { b.Hold(3); b.SettleAdmitted(3, 0, window) }},
+		{name: "reserved after", backAfter: func(b *Bucket, window int64) { b.Hold(3); b.Reserve(3, window); b.Settle(3, 0, window, nil) }},
+		{name: "admitted by a switch", backAfter: func(b *Bucket, window int64) { b.Hold(3); b.SettleAdmitted(3, 0, window, nil) }},
 		{name: "gathered", back: func(b *Bucket, window int64) {
 			b.PutBackOf(3, window)
 			b.Take(5) // all there is, but those
@@ -308,7 +308,7 @@ func overCommits(t *testing.T, a limit.Algorithm, seed uint64) {
 			live[i] = live[i][1:]
 			m := r.Int64N(2*v.n + 1)
 			beyond := max(m-v.n-max(n.bucket.State(w.now).Tokens, 0), 0)
-			n.bucket.Settle(v.n, m, v.window)
+			n.bucket.Settle(v.n, m, v.window, nil)
 			spent, unpaid = spent+m, unpaid+beyond
 			n.look()
 		case 2:
@@ -325,7 +325,7 @@ func overCommits(t *testing.T, a limit.Algorithm, seed uint64) {
 	w.runTo(w.now + 1_000_000) // who waits is answered
 	for i, n := range w.nodes {
 		for _, v := range live[i] {
-			n.bucket.Settle(v.n, 0, v.window)
+			n.bucket.Settle(v.n, 0, v.window, nil)
 		}
 		n.look()
 	}
@@ -362,7 +362,7 @@ func TestARequestThatBeginsAWindowReservesOfIt(t *testing.T) {
 		t.Fatalf("got %+v, want units of the window that begins", v)
 	}
 	b.Reserve(5, v.Window)
-	b.Settle(5, 1, v.Window)
+	b.Settle(5, 1, v.Window, nil)
 	left := 0
 	for b.Ask(now, 1, false, false).Outcome == Admitted {
 		left++

@@ -96,7 +96,7 @@ func TestWhatComesBackIsHadWhereDenialsWereCertain(t *testing.T) {
 	for name, back := range map[string]func(b *Bucket){
 		"put back":  func(b *Bucket) { b.PutBack(1) },
 		"cancelled": func(b *Bucket) { b.Cancel(1) },
-		"settled":   func(b *Bucket) { b.Hold(1); b.Settle(1, 0, 0) },
+		"settled":   func(b *Bucket) { b.Hold(1); b.Settle(1, 0, 0, nil) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := Of(&limit.Limit{Name: "l", Algorithm: limit.TokenBucket, Rate: limit.Rate{Units: 100}, Burst: 100})

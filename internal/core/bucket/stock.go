@@ -82,7 +82,8 @@ func (s *stock) putIn(tokens int64) int64 {
 	return s.in
 }
 
-// admit counts n units as put in and spent in one step, so that no one else can take them.
+// admit counts n units as put in and spent in one step, so that no one else can take them. Of -n units that were spent
+// it makes units that were never put in.
 func (s *stock) admit(n int64) {
 	for {
 		if v := s.tokens.Load(); s.commit(v, v>>1, n) {
@@ -114,7 +115,8 @@ func (s *stock) due() int64 {
 	return s.back.Load() + h.finished.Load() - folded
 }
 
-// folds notes that n more of the units that came back are spendable again, or nobody's.
+// folds notes that n more of the units that came back are spendable again, or nobody's. -n says that units came back
+// which are put in no more.
 func (s *stock) folds(n int64) {
 	if n != 0 {
 		s.common().folded.Add(n)
@@ -182,4 +184,16 @@ func (s *stock) forfeit(n int64) int64 {
 	n = min(s.due(), n)
 	s.folds(n)
 	return n
+}
+
+// withdraw takes up to n unspent units out, those that came back first, and returns how many.
+func (s *stock) withdraw(n int64) (got int64) {
+	got = s.forfeit(n)
+	for {
+		v := s.tokens.Load()
+		here := min(max(v>>1, 0), n-got)
+		if here == 0 || s.commit(v, v>>1-here, -here) {
+			return got + here
+		}
+	}
 }

@@ -38,7 +38,7 @@ func TestRenewalsAreWithinBounds(t *testing.T) {
 			reserve(5)
 			granted(b, hourly) // it was rolled back
 			reserve(3)
-			b.Settle(10, 0, now)
+			b.Settle(10, 0, now, nil)
 		}},
 		{"more reserved in an outage than any bucket has", &open, func(b *Bucket) {
 			for range 3 {

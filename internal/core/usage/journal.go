@@ -2,6 +2,7 @@ package usage
 
 import (
 	"encoding/binary"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"unsafe"
@@ -44,18 +45,20 @@ type Journal struct {
 	mu    sync.Mutex
 	disk  Durable
 	feeds map[*bucket.Cell]*feed
-	batch []byte // of what is booked and not recorded yet
-	slot  int64
-	fault error // why nothing is recorded any more
-	least int64 // bytes that the log has at least before it is made anew
-	anew  bool  // that is under way
+	// reserved are the reservations that a later life is to know.
+	reserved map[ReservationID]*recorded
+	batch    []byte // of what is booked and not recorded yet
+	slot     int64
+	fault    error // why nothing is recorded any more
+	least    int64 // bytes that the log has at least before it is made anew
+	anew     bool  // that is under way
 
 	without atomic.Int64 // buckets that found no room
 }
 
 // NewJournal returns a journal of a life that begins.
 func NewJournal(disk Durable) *Journal {
-	return &Journal{disk: disk, feeds: make(map[*bucket.Cell]*feed)}
+	return &Journal{disk: disk, feeds: make(map[*bucket.Cell]*feed), reserved: make(map[ReservationID]*recorded)}
 }
 
 // Fault returns why nothing is recorded any more; nil while all is.
@@ -336,7 +339,7 @@ func (j *Journal) rotateLocked(o *Outbox) (put func() error, err error) {
 				return err
 			}
 		}
-		if err := cells.end(); err != nil {
+		if err := errors.Join(cells.end(), j.writeReserved(add)); err != nil {
 			return err
 		}
 		if err := add(binary.AppendVarint([]byte{recordSlot}, j.slot)); err != nil {

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/f4ee788f/quota/internal/core/bucket"
 	"github.com/f4ee788f/quota/internal/core/lease"
 	"github.com/f4ee788f/quota/internal/core/ledger"
 	"github.com/f4ee788f/quota/internal/core/unraced"
@@ -95,7 +96,8 @@ func byUser(units map[string]int64) map[string]int64 {
 // An agent is killed before and after every record, and between any two steps of its life: what is recovered and
 // what was settled before is what it admitted, and of the request under way at most that. Recovering is
 // itself killed everywhere, and done again. Where it is power that is lost, what was admitted before the last sync
-// is there, and nothing that was not. Under a secret what is billed of it is what was sealed at least and what was admitted
+// is there, and nothing that was not. Reservations come and go meanwhile: a kill bills what was used of each, and the
+// next life knows it. Under a secret what is billed of it is what was sealed at least and what was admitted
 // at most; the rest is in quarantine.
 func TestACrashAnywhereLosesAndDoublesNothing(t *testing.T) {
 	unraced.Only(t)
@@ -113,14 +115,34 @@ func crashEverywhere(t *testing.T, seed uint64, sealed bool) {
 	// Of power that is lost: what was counted, and in flight, at the last sync.
 	power := rand.New(rand.NewPCG(seed, 2))
 	safe, hung, safeDenied := make(map[string]int64), make(map[string]int64), int64(0)
+	var open []*heldUnits
+	hanging := make(map[string]int64) // units reserved since the last sync, or then, which pages of another age tell otherwise of
 	sync := func() {
 		d.sync()
 		safe, hung, safeDenied = maps.Clone(counted), maps.Clone(flying), denied
+		hanging = make(map[string]int64)
+		for _, h := range open {
+			hanging["a user="+h.user] += h.n + h.used
+		}
 	}
 	sync()
 	vouched := make(map[string]int64) // what was counted at the last seal, of each user
+	plan, turning := "p", false
 	check := func(where string, m *model) {
 		got, billed, gotDenied := m.units()
+		counted := maps.Clone(counted)
+		for _, h := range open {
+			counted["a user="+h.user+" "+plan] += h.used
+		}
+		flying := flying
+		if turning { // what is used of a reservation is of the plan before or after
+			got, counted, flying, billed = byUser(got), byUser(counted), byUser(flying), byUser(billed)
+			for _, units := range []map[string]int64{got, counted, flying, billed} {
+				for k, n := range maps.Clone(units) {
+					units[k+" p"] = n
+				}
+			}
+		}
 		for k := range 8 {
 			k := fmt.Sprintf("a user=u%d %c", k/2, "pq"[k%2])
 			if n := got[k]; n < counted[k] || n > counted[k]+flying[k] {
@@ -155,6 +177,7 @@ func crashEverywhere(t *testing.T, seed uint64, sealed bool) {
 			}
 			check(where+", recovering", ledger)
 		}
+		knows(t, where, files, open)
 		o, err := files.recover("gw", 7)
 		if err == nil {
 			err = settled.drain(o)
@@ -180,12 +203,12 @@ func crashEverywhere(t *testing.T, seed uint64, sealed bool) {
 			}
 		}
 		for k, n := range got {
-			if n > counted[k]+max(flying[k], byUser(hung)[k]) {
+			if n > counted[k]+flying[k]+byUser(hung)[k]+2*hanging[k] {
 				t.Fatalf("seed %d, power lost %s: the ledger has %d units of %s: %d were admitted, %d are under way, %d were at the last sync", seed, where, n, k, counted[k], flying[k], byUser(hung)[k])
 			}
 		}
 		for k, n := range byUser(safe) {
-			if got[k] < n {
+			if got[k] < n-hanging[k] {
 				t.Fatalf("seed %d, power lost %s: the ledger has %d units of %s: %d were admitted before the last sync", seed, where, got[k], k, n)
 			}
 		}
@@ -202,7 +225,7 @@ func crashEverywhere(t *testing.T, seed uint64, sealed bool) {
 	r := bucketsOf(j)
 	slot := int64(300)
 	j.Slot(slot)
-	now, version, plan := int64(1_000_000), int64(1), "p"
+	now, version := int64(1_000_000), int64(1)
 	var anew []func() error // a log that is made anew
 	collect := func() {
 		now += 1000
@@ -222,7 +245,40 @@ func crashEverywhere(t *testing.T, seed uint64, sealed bool) {
 			r.seal()
 			vouched = byUser(counted)
 		}
-		switch rng.IntN(12) {
+		switch rng.IntN(16) {
+		case 12: // a request reserves
+			h := &heldUnits{user: k, n: 1 + rng.Int64N(3), bucket: r.touch(k, now)}
+			h.reserve(j, int64(len(open)+crashes), now, func() { flying[key], hanging["a user="+k] = h.n, hanging["a user="+k]+h.n }, d.stop)
+			flying[key] = 0
+			if h.bucket != nil {
+				open = append(open, h)
+			}
+		case 13, 14: // it says what it has used, or takes more
+			if len(open) > 0 {
+				h := open[rng.IntN(len(open))]
+				hanging["a user="+h.user] += 4
+				h.use(h.used+rng.Int64N(3), Open)
+				d.stop("after some was used")
+			}
+		case 15: // it ends
+			if len(open) > 0 {
+				i := rng.IntN(len(open))
+				h := open[i]
+				to := h.used
+				if rng.IntN(2) == 0 {
+					to = rng.Int64N(6)
+				}
+				hanging["a user="+h.user] += 8
+				h.use(to, Committed)
+				d.stop("after a reservation was committed")
+				h.bucket.Settle(h.n, to, 0, h.stake)
+				counted["a user="+h.user+" "+plan] += to
+				open = slices.Delete(open, i, i+1)
+				d.stop("after a reservation was settled")
+				as := *h.of
+				as.Totals, as.State, as.Ended = []int64{0, to}, Committed, now
+				h.at.End(&as)
+			}
 		case 0:
 			collect()
 		case 1:
@@ -258,7 +314,9 @@ func crashEverywhere(t *testing.T, seed uint64, sealed bool) {
 			if plan = "q"; version%2 == 1 {
 				plan = "p"
 			}
+			turning = true
 			r.adopt(version, plan)
+			turning = false
 		default:
 			e := r.touch(k, now)
 			n := 1 + rng.Int64N(3)*rng.Int64N(2)
@@ -298,6 +356,64 @@ func crashEverywhere(t *testing.T, seed uint64, sealed bool) {
 	}
 	if len(counted) < 6 {
 		t.Errorf("seed %d: %v were counted, want most users under both plans", seed, counted)
+	}
+}
+
+// heldUnits is a reservation of these tests: of a cost that the policy names, beside requests.
+type heldUnits struct {
+	user    string
+	n, used int64
+	bucket  *fed
+	of      *Reservation
+	at      *Reserved
+	stake   *bucket.Stake
+}
+
+// reserve takes the units and records them. It leaves no bucket where there is too little.
+func (h *heldUnits) reserve(j *Journal, number, now int64, flies func(), stop func(string)) {
+	flies()
+	h.bucket.Hold(h.n)
+	g := lease.Grant{Number: h.bucket.Renew(now, false).Number, Tokens: 4, TTL: 10_000_000}
+	h.bucket.Apply(now, g)
+	if !h.bucket.Take(h.n) {
+		h.bucket.Release(h.n)
+		h.bucket = nil
+		return
+	}
+	stop("after units to be reserved were taken")
+	h.bucket.Reserve(h.n, 0)
+	h.of = &Reservation{ReservationID: ReservationID{7, number}, Costs: []string{"tokens"}, Totals: []int64{0, 0}}
+	var stakes []*bucket.Stake
+	h.at, stakes = j.Reserve(h.of, []Stakes{{Cell: h.bucket.Cell()}})
+	h.stake = stakes[0]
+	stop("after a reservation was recorded")
+	h.stake.Reserve(h.n)
+	h.use(0, Open)
+	stop("after a reservation was opened")
+}
+
+func (h *heldUnits) use(n int64, state ReservationState) {
+	h.stake.Use(h.at.Next(), n)
+	h.at.Switch(state, []int64{0, n}, false, 0)
+	h.used = n
+}
+
+// knows checks what the next life knows of open reservations.
+func knows(t *testing.T, where string, d *disk, open []*heldUnits) {
+	t.Helper()
+	r := NewRecovery("gw", 7)
+	for _, record := range d.records {
+		if err := r.Record(record); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.lookAt(d)
+	for _, h := range open {
+		for _, k := range r.Reservations() {
+			if k.ReservationID == h.of.ReservationID && (k.State != Open && k.State != Committed || k.Totals[1] != h.used) {
+				t.Fatalf("%s: the next life knows %+v, want an open one that used %d", where, k, h.used)
+			}
+		}
 	}
 }
 
@@ -458,7 +574,7 @@ func TestRecordsAreBounded(t *testing.T) {
 
 // Records that are none are refused, whatever they are.
 func FuzzRecords(f *testing.F) {
-	for _, kind := range "csbfrxop?" {
+	for _, kind := range "csbfrxopRLSEKF?" {
 		f.Add([]byte{byte(kind), 2, 4, 6, 8, 10})
 	}
 	f.Fuzz(func(_ *testing.T, record []byte) {

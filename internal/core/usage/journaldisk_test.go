@@ -62,7 +62,7 @@ func (d *disk) Append(record []byte) error {
 }
 
 func (d *disk) Cell() (uint32, unsafe.Pointer, error) {
-	if len(d.cells) == max(64, d.room) {
+	if len(d.cells) == max(256, d.room) {
 		return 0, nil, errors.New("no room")
 	}
 	d.cells = append(d.cells, new(bucket.Cell))

@@ -21,6 +21,14 @@ const (
 	recordReceived = 'r' // what was said of reports
 	recordOutbox   = 'o' // how far the epoch is, and the reports that wait, when nothing is booked that is not in them
 	recordOrigin   = 'p' // the origin of the epoch of the record of the outbox that comes next, where it has one
+
+	// Of reservations; see reserved.go.
+	recordReserved  = 'R' // what it is, its sheets, and its stakes: of each the cell, the bucket's cell, and whether inherited
+	recordLate      = 'L' // likewise, of one that had ended and is being committed
+	recordStakes    = 'S' // further stakes of one that lives
+	recordEnded     = 'E' // how one ended that lived; its cells are free
+	recordKnown     = 'K' // one that has ended: what it is, and how it ended
+	recordForgotten = 'F' // one that never was
 )
 
 // In place of a slot in recordBooked.

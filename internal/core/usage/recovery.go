@@ -27,6 +27,7 @@ type Recovery struct {
 
 	outbox  *Outbox
 	feeds   map[uint32]*feed
+	held    map[ReservationID]*left // reservations
 	slot    int64
 	room    int64                                  // for units that are unsealed
 	counted bool                                   // it had cells: the server may know it as a holder of leases
@@ -35,7 +36,7 @@ type Recovery struct {
 
 // NewRecovery returns a recovery of an agent's epoch.
 func NewRecovery(agent string, epoch int64) *Recovery {
-	return &Recovery{outbox: NewOutbox(agent, epoch), feeds: make(map[uint32]*feed), room: mostUnsealed}
+	return &Recovery{outbox: NewOutbox(agent, epoch), feeds: make(map[uint32]*feed), held: make(map[ReservationID]*left), room: mostUnsealed}
 }
 
 // Record takes the next record.
@@ -66,6 +67,8 @@ func (r *Recovery) Record(record []byte) error {
 		r.standing(&d)
 	case recordOrigin:
 		r.outbox.origin = ledger.Origin{Epoch: d.int(), Total: d.int()}
+	case recordReserved, recordLate, recordStakes, recordEnded, recordKnown, recordForgotten:
+		r.reservation(kind, &d)
 	default:
 		return fmt.Errorf("%w: of kind %q", ErrRecord, kind)
 	}
@@ -171,8 +174,9 @@ func (r *Recovery) Finish(disk Durable) (*Outbox, error) {
 	o.journal = NewJournal(disk)
 	o.journal.slot = r.slot
 	o.Usage.journal = o.journal
+	open := r.lookAt(disk)
 	if !o.closed || o.turning {
-		if err := r.rests(disk); err != nil {
+		if err := r.rests(disk, open); err != nil {
 			return nil, err
 		}
 	}
@@ -184,8 +188,8 @@ func (r *Recovery) Finish(disk Durable) (*Outbox, error) {
 }
 
 // rests books what cells have beyond what was booked. What is unsealed comes last, the least first: a number that
-// somebody wrote into one cell takes no room from what others counted.
-func (r *Recovery) rests(disk Durable) error {
+// somebody wrote into one cell takes no room from what others counted. open is the stakes that are in the cells.
+func (r *Recovery) rests(disk Durable, open map[uint32]bucket.Crash) error {
 	type beyond struct {
 		p    *feed
 		has  bucket.Count
@@ -206,7 +210,7 @@ func (r *Recovery) rests(disk Durable) error {
 			continue
 		}
 		c := (*bucket.Cell)(at)
-		left, has := p.beyond(bucket.Count{Admitted: c.TakenOwn(), Denied: c.Denied()})
+		left, has := p.beyond(bucket.Count{Admitted: c.TakenOwn(open[number]), Denied: c.Denied()})
 		if r.Sealed {
 			unsealed = append(unsealed, beyond{p, has, left})
 		} else {

@@ -32,7 +32,7 @@ func (c *Client) Book(ctx context.Context, requests ...Request) error {
 				h := &charges[i]
 				n := h.n
 				h.n = 0
-				c.spend(h, n, false)
+				c.spend(h, n)
 				h.entry.Leave()
 			}
 			return nil

@@ -94,13 +94,14 @@ func Dial(ctx context.Context, target string, opts ...Option) (*Client, error) {
 	c := &Client{conn: conn}
 	s.Target, s.Why = target, cfg.connect.Explain
 	s.Changed, s.Tidy = func() { c.sweepHandles(true) }, func() { c.sweepHandles(false) }
-	s.Expire = c.reserved.expire
+	s.Expire = c.expireReservations
 	c.cfg = cfg
 	if c.session, err = session.New(*s); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
 	c.reg, c.special, c.closed, c.lost = c.session.Registry, &c.session.Special, &c.session.Closed, &c.session.Lost
 	c.clock = c.reg.Now
+	c.recall(c.session.Reservations())
 	go c.session.Run()
 	if cfg.firstWait > 0 {
 		t := time.NewTimer(cfg.firstWait)

@@ -1,6 +1,8 @@
 package client
 
 import (
+	"time"
+
 	"github.com/f4ee788f/quota/internal/core/limit"
 	"github.com/f4ee788f/quota/internal/core/match"
 )
@@ -17,7 +19,13 @@ type Request struct {
 	Units      int64  // of requests, 0 to 1,000,000,000
 	Costs      []Cost // what else it costs, each name once; they are not kept
 	Attributes []Attribute
+	// Expires is how long a reservation of it lives, 1 second to 1 hour; 0 for WithReservationTime. Nothing else looks
+	// at it.
+	Expires time.Duration
 }
+
+// costNames returns the names of the costs that a request may have, but for requests.
+func (c *Client) costNames() []string { return nil } // no policy names costs yet
 
 // nothing reports whether a request costs nothing.
 func nothing(n int64, costs []Cost) bool {

@@ -60,6 +60,8 @@ type claim struct {
 	taken  bool           // the units are in hand
 	held   bool           // they are announced with Entry.Hold
 	pinned bool           // the bucket is kept: see request.keep
+	void   bool           // reserved: an operator's switch admitted the units, whether or not they were there
+	stake  *bucket.Stake  // reserved: the journal's; nil for none
 }
 
 // request returns one of n units of requests, and of other costs.

@@ -1,249 +1,183 @@
 package client
 
 import (
-	"container/list"
 	"context"
-	"errors"
-	"fmt"
 	"slices"
-	"sync"
+	"strings"
 	"time"
 
-	"github.com/f4ee788f/quota/internal/core/bucket"
 	"github.com/f4ee788f/quota/internal/core/limit"
+	"github.com/f4ee788f/quota/internal/core/usage"
 )
 
-var (
-	// ErrReservationEnded is returned by Commit and Cancel of a reservation that has ended: by either of them, by its
-	// expiry, or by the client's Close.
-	ErrReservationEnded = errors.New("client: the reservation has ended")
-	// ErrCost is wrapped by Commit's error about a cost that is out of range, or that the policy does not name. The
-	// reservation goes on.
-	ErrCost = errors.New("client: invalid cost")
+// maxClaims bounds what a reservation has of buckets and windows: Extend in each of many windows adds one for each.
+const maxClaims = 1024
+
+// Bounds of Request.Expires.
+const (
+	MinReservationTime = time.Second
+	MaxReservationTime = time.Hour
 )
-
-// Reservation is units taken of every limit that applies to a request: the most that it may cost, until that is known.
-// It ends once: by Commit, Cancel, its expiry or the client's Close. It is safe for concurrent use. The nil
-// Reservation, of a denied request, has ended.
-type Reservation struct {
-	c      *Client
-	n      int64   // its units of requests
-	claims []claim // what it has of each limit
-	void   bool    // an operator's switch admitted the units, whether or not they were there
-
-	// Guarded by reservations.mu.
-	deciding bool
-	at       *list.Element // of those that live; nil for none
-	expires  time.Time
-}
-
-// reservations are those that live or are yet to be decided.
-type reservations struct {
-	mu      sync.Mutex
-	live    list.List // of *Reservation, in the order in which they expire: all last equally long
-	n       int       // with those that are yet to be decided
-	units   int64     // theirs
-	expired int64     // so far
-	closed  bool
-}
 
 // Reserve decides a request whose cost is known only afterwards, as AllowN does. n is the most that it may cost, 1 to
 // 1,000,000,000. An allowed one comes with a Reservation of n units, which the caller has to end: Commit says what the
-// request cost, Cancel that it cost nothing. After WithReservationTime it is cancelled by itself.
+// request cost, Cancel that it cost nothing. After WithReservationTime it ends by itself.
 //
 // For the limits a reserved unit is spent until the reservation ends. Units that Commit or Cancel puts back can be
 // spent again, unless their window is over. For the ledger only committed units count.
 //
-// While WithMaxReservations of them live, requests are denied with ReasonOverloaded.
+// While WithMaxReservations of them live, or one tenant has its share of these, requests are denied with
+// ReasonOverloaded.
 func (c *Client) Reserve(ctx context.Context, n int64, attributes ...Attribute) (*Reservation, Decision) {
 	return c.ReserveRequest(ctx, Request{Units: n, Attributes: attributes})
 }
 
-// ReserveRequest is Reserve for a request that may have several costs: see Decide. It has to cost something.
+// ReserveRequest is Reserve for a request that may have several costs: see Decide. It has to cost something. Its
+// Expires is 0, or 1 second to 1 hour: otherwise the request is denied as ReasonInvalid.
 func (c *Client) ReserveRequest(ctx context.Context, q Request) (*Reservation, Decision) {
-	n := q.Units
-	if n < 0 || nothing(n, q.Costs) {
+	lasts := c.cfg.reservationTime
+	if q.Expires != 0 {
+		lasts = q.Expires
+	}
+	if q.Units < 0 || nothing(q.Units, q.Costs) || q.Expires != 0 && (q.Expires < MinReservationTime || q.Expires > MaxReservationTime) {
 		c.refused.Add(1)
 		return nil, Decision{Reason: ReasonInvalid}
 	}
-	res := &Reservation{c: c, n: n}
-	if !c.reserved.add(res, c.cfg.maxReservations) {
+	r := c.request(q.Units, q.Costs, attributesOf(q.Attributes))
+	res := &Reservation{c: c, id: ReservationID{Epoch: c.session.Epoch()}, n: q.Units, tenant: strings.Clone(r.tenant())}
+	if !c.reserved.add(res, &c.cfg) {
+		r.end()
 		if c.closed.Load() {
 			return nil, Decision{Reason: ReasonClosed}
 		}
 		c.overloaded.Add(1)
 		return nil, inASecond(ReasonOverloaded, nil)
 	}
-	r := c.request(n, q.Costs, attributesOf(q.Attributes))
 	r.reserves = res
 	d := r.decide(ctx)
 	if !d.Allowed {
-		c.reserved.end(res)
+		c.reserved.drop(res)
 		return nil, d
 	}
-	if !c.reserved.start(res, time.Now().Add(c.cfg.reservationTime)) {
-		res.spend(0) // Close came first
+	res.attrs = slices.Clone(attributesOf(q.Attributes))
+	own(res.attrs)
+	res.names = c.costNames()
+	res.totals = make([]int64, 1+len(res.names))
+	res.open()
+	if !c.reserved.start(res, time.Now().Add(lasts)) {
+		_ = res.Cancel() // Close came first
 		return nil, Decision{Reason: ReasonClosed}
 	}
 	c.session.Rouse() // the loop expires it
 	return res, d
 }
 
-// Commit says that the request cost m units of requests, 0 to 1,000,000,000, and so many of its other costs. A cost that
-// is not named is 0. Commit puts back the rest. Units beyond the reserved ones are admitted as well: counted, billed, and
-// taken from the units that the limits get next. Slots all come back. m of them, but no more than were reserved, count
-// as started.
-//
-// It fails with ErrReservationEnded where the reservation has ended: then nothing is counted. ErrCost says that m is
-// out of range; the reservation goes on.
-func (r *Reservation) Commit(m int64, costs ...Cost) error {
-	if m < 0 || m > limit.MaxUnits {
-		return fmt.Errorf("%w: %d units; 0 to %d", ErrCost, m, int64(limit.MaxUnits))
-	}
-	if len(costs) > 0 {
-		return fmt.Errorf("%w: the policy names no cost %s", ErrCost, limit.Quote(costs[0].Name))
-	}
-	if r == nil || !r.c.reserved.end(r) {
-		return ErrReservationEnded
-	}
-	r.spend(m)
-	return nil
-}
-
-// Cancel says that the request cost nothing, and puts all units back. It fails with ErrReservationEnded where the
-// reservation has ended, so it may be deferred behind a Commit.
-func (r *Reservation) Cancel() error { return r.Commit(0) }
-
-// spend counts m units as spent, and puts back the rest.
-func (r *Reservation) spend(m int64) {
-	for i := range r.claims {
-		r.c.spend(&r.claims[i], m, r.void)
-	}
-}
-
-// spend counts m units of a claim as spent, after h.n were reserved. If m is less, the rest goes back; if m is more, the
-// excess is admitted.
-func (c *Client) spend(h *claim, m int64, void bool) {
-	e, n := h.entry, h.n
-	defer h.unpin()
-	if h.item.Slots && n == 0 {
-		return // none was in use
-	}
-	if h.item.Slots {
-		started := min(m, n)
-		bucket.Serve(e.Cancel(n - started))
-		if h.item.Inherited {
-			e.Inherit(started - n)
+// Extend reserves n more units of requests, and more of other costs: all of them or nothing. Of slots it takes none. It
+// waits as Reserve does. The Decision is ReasonInvalid where the reservation has ended. So it is where a limit would be
+// above 1,000,000,000 units, and after a thousand windows.
+func (r *Reservation) Extend(ctx context.Context, n int64, costs ...Cost) Decision {
+	if r == nil || n < 0 || nothing(n, costs) || !r.lives() {
+		if r != nil {
+			r.c.refused.Add(1)
 		}
-		e.Release(n)
-		c.finish(e, started)
-		return
+		return Decision{Reason: ReasonInvalid}
 	}
-	// Units not billed at an ancestor's bucket are told before they are admitted, and until they were put back.
-	more, less := int64(0), int64(0)
-	if h.item.Inherited {
-		more, less = max(m-n, 0), max(n-m, 0)
-		e.Hold(more + less)
-		e.Inherit(more)
+	q := r.c.request(n, costs, r.attrs)
+	more := &Reservation{c: r.c, n: n}
+	q.reserves, q.endless = more, true
+	d := q.decide(ctx)
+	if !d.Allowed {
+		return d
 	}
-	attend := false
-	if void {
-		e.SettleAdmitted(n, m, h.window)
-	} else {
-		attend = e.Settle(n, m, h.window)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.state != usage.Open || !r.takeOver(more) {
+		for i := range more.claims {
+			r.c.spend(&more.claims[i], 0)
+		}
+		r.c.refused.Add(1)
+		return Decision{Reason: ReasonInvalid}
 	}
-	if h.item.Inherited {
-		e.Inherit(-less)
-		e.Release(more + less)
-	}
-	if attend {
-		c.session.Attend(e)
-	}
+	r.c.reserved.extend(r, n)
+	return d
 }
 
 // reserve hands the units that the request has over to its reservation.
 func (r *request) reserve() {
 	res := r.reserves
-	res.claims, res.void = slices.Clone(r.claims), r.mode != limit.ModeNormal
-	for _, h := range r.claims {
-		if !h.item.Slots && !res.void && h.n > 0 {
+	res.claims = slices.Clone(r.claims)
+	for i := range res.claims {
+		h := &res.claims[i]
+		h.void = r.mode != limit.ModeNormal
+		if !h.item.Slots && !h.void && h.n > 0 {
 			h.entry.Reserve(h.n, h.window)
 			r.c.session.Attend(h.entry) // its lease has something to go on for
 		}
 	}
 }
 
-// add counts a reservation that is yet to be decided; false where there are too many.
-func (l *reservations) add(r *Reservation, most int) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.closed || l.n >= most {
+// open records the reservation: from here on a kill bills what was used of it.
+func (r *Reservation) open() {
+	of := &usage.Reservation{
+		ReservationID: usage.ReservationID(r.id), Attributes: r.attrs, Costs: r.names, Totals: make([]int64, len(r.totals)),
+	}
+	var stakes []usage.Stakes
+	for i := range r.claims {
+		stakes = append(stakes, r.claims[i].staked())
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	at, got := r.c.session.Records().Reserve(of, stakes)
+	r.at = at
+	for i := range got {
+		r.claims[i].stake = got[i]
+		got[i].Reserve(r.claims[i].n)
+	}
+	r.state = usage.Open
+	at.Switch(usage.Open, r.totals, false, 0)
+}
+
+// staked is what the journal is told of a claim.
+func (h *claim) staked() usage.Stakes {
+	if h.item.Slots {
+		return usage.Stakes{} // of slots nothing is billed
+	}
+	return usage.Stakes{Cell: h.entry.Cell(), Inherited: h.item.Inherited}
+}
+
+// takeOver takes what another reservation has of the limits; false where that would be too much of one.
+func (r *Reservation) takeOver(more *Reservation) bool {
+	var stakes []usage.Stakes
+	var fresh []claim
+	if len(r.claims)+len(more.claims) > maxClaims {
 		return false
 	}
-	l.n++
-	l.units += r.n
-	r.deciding = true
-	return true
-}
-
-// start lets an allowed one live; false where the client is closed.
-func (l *reservations) start(r *Reservation, expires time.Time) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.closed {
-		l.endLocked(r)
-		return false
-	}
-	r.deciding, r.expires, r.at = false, expires, l.live.PushBack(r)
-	return true
-}
-
-// end takes a reservation out, and reports whether it was there.
-func (l *reservations) end(r *Reservation) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.endLocked(r)
-}
-
-func (l *reservations) endLocked(r *Reservation) bool {
-	switch {
-	case r.at != nil:
-		l.live.Remove(r.at)
-	case !r.deciding:
-		return false
-	}
-	r.at, r.deciding = nil, false
-	l.n--
-	l.units -= r.n
-	return true
-}
-
-// expire cancels reservations whose time is over, and when the client closes all of them. It returns when the next one
-// expires; the zero time for none.
-func (l *reservations) expire(now time.Time, closing bool) (next time.Time) {
-	var over []*Reservation
-	l.mu.Lock()
-	l.closed = l.closed || closing
-	for at := l.live.Front(); at != nil; at = l.live.Front() {
-		r := at.Value.(*Reservation)
-		if !closing && now.Before(r.expires) {
-			next = r.expires
-			break
+	same := make([]int, len(more.claims))
+	for i := range more.claims {
+		h := &more.claims[i]
+		same[i] = slices.IndexFunc(r.claims, func(of claim) bool {
+			return of.entry == h.entry && of.window == h.window && of.void == h.void && !h.item.Slots
+		})
+		if at := same[i]; at >= 0 && r.claims[at].n+h.n > limit.MaxUnits {
+			return false
 		}
-		l.endLocked(r)
-		over = append(over, r)
-		l.expired++
 	}
-	l.mu.Unlock()
-	for _, r := range over {
-		r.spend(0)
+	for i := range more.claims {
+		h := &more.claims[i]
+		at := same[i]
+		if at < 0 {
+			fresh, stakes = append(fresh, *h), append(stakes, h.staked())
+			continue
+		}
+		h.unpin()
+		r.claims[at].n += h.n
+		r.claims[at].stake.Reserve(r.claims[at].n)
 	}
-	return next
-}
-
-// count returns how many live, their units, and how many expired so far.
-func (l *reservations) count() (n, units, expired int64) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return int64(l.n), l.units, l.expired
+	got, _ := r.at.More(stakes)
+	for i := range fresh {
+		fresh[i].stake = got[i]
+		got[i].Reserve(fresh[i].n)
+	}
+	r.claims = append(r.claims, fresh...)
+	return true
 }

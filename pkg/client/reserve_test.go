@@ -50,7 +50,10 @@ func TestReserve(t *testing.T) {
 		if err := r.Commit(10); err != nil {
 			t.Errorf("Commit: %v", err)
 		}
-		for _, err := range []error{r.Commit(10), r.Cancel(), (*Reservation)(nil).Commit(1)} {
+		if err := r.Commit(10); err != nil {
+			t.Errorf("the same cost again: %v", err)
+		}
+		for _, err := range []error{r.Commit(11), r.Cancel(), r.Use(10), (*Reservation)(nil).Commit(1)} {
 			if !errors.Is(err, ErrReservationEnded) {
 				t.Errorf("ended again: %v, want ErrReservationEnded", err)
 			}
@@ -142,7 +145,7 @@ func TestLongReservationsKeepTheirUnits(t *testing.T) {
 // What nobody ends is cancelled in time, and reservations are bounded.
 func TestReservationsExpire(t *testing.T) {
 	bubble(t, plans(1, hourly("requests", 100)), func(t *testing.T, s *fake) {
-		c := dial(t, s, WithReservationTime(10*time.Second), WithMaxReservations(3))
+		c := dial(t, s, WithReservationTime(10*time.Second), WithMaxReservations(3), WithTenantShare(100))
 		var all []*Reservation
 		for i := range 4 {
 			r, d := c.Reserve(t.Context(), 30, tenant("a"))
@@ -158,8 +161,8 @@ func TestReservationsExpire(t *testing.T) {
 		}
 		time.Sleep(4 * time.Second) // the first and the third are over
 		for _, i := range []int{0, 2} {
-			if err := all[i].Commit(1); !errors.Is(err, ErrReservationEnded) {
-				t.Errorf("Commit too late: %v, want ErrReservationEnded", err)
+			if err := all[i].Use(1); !errors.Is(err, ErrReservationEnded) {
+				t.Errorf("Use too late: %v, want ErrReservationEnded", err)
 			}
 		}
 		if st := c.Stats(); st.Expired != 2 || st.Reservations != 0 || st.UnitsReserved != 0 {

@@ -1,11 +1,13 @@
 package recovery
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/f4ee788f/quota/internal/core/journal"
@@ -25,7 +27,12 @@ type Journal struct {
 	Unsealed int64
 	// Tenants are those that the last life ended with: they are likely to be asked for again.
 	Tenants []string
-	records *usage.Journal
+	// Reservations are those that lives before knew and that ended less than usage.KnownFor ago: those that were open
+	// ended now.
+	Reservations []usage.Reservation
+	records      *usage.Journal
+	held         map[usage.ReservationID]usage.Reservation
+	newest       int64 // epoch of the latest of these lives
 }
 
 // Past is a life that has ended and is not settled.
@@ -73,12 +80,13 @@ func Open(cfg *Config, epoch int64) (_ *Journal, err error) {
 	if err != nil {
 		return nil, err
 	}
-	k := &Journal{Dir: dir}
+	k := &Journal{Dir: dir, held: make(map[usage.ReservationID]usage.Reservation)}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, k.Close())
 		}
 	}()
+	k.readLast()
 	if cfg.Agent == "" {
 		if cfg.Agent, err = dir.Agent(); err != nil {
 			return nil, err
@@ -90,7 +98,6 @@ func Open(cfg *Config, epoch int64) (_ *Journal, err error) {
 	if k.Past, err = k.readPast(cfg.Agent, cfg.Log); err != nil {
 		return nil, err
 	}
-	k.Tenants = lastTenants(dir)
 	if err := dir.Prune(time.Now(), cfg.Age, cfg.Bytes); err != nil {
 		return nil, err
 	}
@@ -98,21 +105,53 @@ func Open(cfg *Config, epoch int64) (_ *Journal, err error) {
 		return nil, err
 	}
 	k.records = usage.NewJournal(k.Life)
+	k.inherit(time.Now())
 	return k, nil
 }
 
-// lastTenants returns the tenants of the newest log, settled or not. They are a hint: none where it cannot be read.
-func lastTenants(dir *journal.Dir) []string {
-	logs, _ := dir.Kept()
+// readLast reads the newest log, settled or not, for its tenants and reservations. They are a hint: none where it cannot
+// be read.
+func (k *Journal) readLast() {
+	logs, _ := k.Dir.Kept()
 	if len(logs) == 0 {
-		return nil
+		return
 	}
 	last := logs[len(logs)-1]
 	life := usage.NewRecovery(last.Agent, last.Epoch)
-	if dir.Read(last, life.Record) != nil {
-		return nil
+	if k.Dir.Read(last, life.Record) != nil {
+		return
 	}
-	return life.Tenants()
+	k.Tenants = life.Tenants()
+	k.hold(life, last.Epoch)
+}
+
+// hold takes what a life knew of reservations. A later life knows better.
+func (k *Journal) hold(life *usage.Recovery, epoch int64) {
+	for _, r := range life.Reservations() {
+		if _, known := k.held[r.ReservationID]; !known || epoch >= k.newest {
+			k.held[r.ReservationID] = r
+		}
+	}
+	k.newest = max(k.newest, epoch)
+}
+
+// inherit has the life that begins know the reservations of those before.
+func (k *Journal) inherit(now time.Time) {
+	for _, r := range k.held {
+		if r.State == usage.Open {
+			r.State, r.Ended = usage.Expired, now.UnixMilli()
+		}
+		if now.Sub(time.UnixMilli(r.Ended)) < usage.KnownFor {
+			k.Reservations = append(k.Reservations, r)
+		}
+	}
+	slices.SortFunc(k.Reservations, func(a, b usage.Reservation) int {
+		return cmp.Or(cmp.Compare(a.Ended, b.Ended), cmp.Compare(a.Epoch, b.Epoch), cmp.Compare(a.Number, b.Number))
+	})
+	for i := range k.Reservations {
+		k.records.Know(&k.Reservations[i])
+	}
+	k.held = nil
 }
 
 // readPast reads the lives of an agent that are not settled; of any, where none is named. What it
@@ -129,7 +168,7 @@ func (k *Journal) readPast(name string, log *slog.Logger) (lives []*Past, err er
 		}
 	}
 	for _, h := range headers {
-		p, err := readLife(dir, h)
+		p, err := k.readLife(h)
 		if err == nil && p.Life.Refused.File != "" {
 			r := p.Life.Refused
 			k.Refused += r.Bytes
@@ -176,10 +215,10 @@ func (k *Journal) readPast(name string, log *slog.Logger) (lives []*Past, err er
 // errGivenUp is of a life that its own process gave up, unlike one that cannot be taken up now.
 var errGivenUp = errors.New("given up by the process that wrote it")
 
-func readLife(dir *journal.Dir, h journal.Header) (*Past, error) {
+func (k *Journal) readLife(h journal.Header) (*Past, error) {
 	recovery := usage.NewRecovery(h.Agent, h.Epoch)
 	recovery.Sealed = h.Sealed()
-	life, err := dir.Resume(h, recovery.Record)
+	life, err := k.Dir.Resume(h, recovery.Record)
 	if errors.Is(err, journal.ErrVoid) {
 		return nil, errGivenUp
 	}
@@ -189,6 +228,9 @@ func readLife(dir *journal.Dir, h journal.Header) (*Past, error) {
 	outbox, err := recovery.Finish(life)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("life %d: %w", h.Epoch, err), life.Close())
+	}
+	if k.held != nil {
+		k.hold(recovery, h.Epoch)
 	}
 	s := outbox.State()
 	return &Past{life, outbox, s.Units, s.Unsealed, recovery.Unknown, recovery.Cut}, nil

@@ -11,6 +11,7 @@ import (
 	"github.com/f4ee788f/quota/internal/core/agent"
 	"github.com/f4ee788f/quota/internal/core/recovery"
 	"github.com/f4ee788f/quota/internal/core/switchfile"
+	"github.com/f4ee788f/quota/internal/core/usage"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
@@ -40,7 +41,7 @@ type Config struct {
 	Changed func()
 	// Tidy is called every report interval, for what the owner keeps.
 	Tidy func()
-	// Expire ends the reservations whose time is over, all of them at the session's end, and returns when the next one's is.
+	// Expire ends the reservations whose time is over, all of them at the session's end. It returns when there is more to do.
 	Expire func(now time.Time, closing bool) (next time.Time)
 }
 
@@ -110,6 +111,17 @@ func (s *Session) Agent() string { return s.cfg.Agent }
 
 // Epoch returns the epoch that the session began under.
 func (s *Session) Epoch() int64 { return s.epoch }
+
+// Records is what the journal writes down; nil, which records nothing, without one.
+func (s *Session) Records() *usage.Journal { return s.journal.Records() }
+
+// Reservations returns those that the journal knows of earlier lives. All have ended.
+func (s *Session) Reservations() []usage.Reservation {
+	if s.journal == nil {
+		return nil
+	}
+	return s.journal.Reservations
+}
 
 // Now is the clock of buckets: microseconds, above zero, never stepped.
 func (s *Session) Now() int64 { return s.Registry.Now() }

@@ -3,10 +3,14 @@ package usage
 import (
 	"encoding/binary"
 	"sync/atomic"
+	"time"
 
 	"github.com/f4ee788f/quota/internal/core/bucket"
 	"github.com/f4ee788f/quota/internal/core/limit"
 )
+
+// KnownFor is how long a reservation that has ended is known.
+const KnownFor = 10 * time.Minute
 
 // ReservationID names a reservation: the epoch that its agent began under, and its number in that life.
 type ReservationID struct{ Epoch, Number int64 }
@@ -74,8 +78,8 @@ type Stakes struct {
 	Inherited bool         // they are billed at a tenant below
 }
 
-// Reserve begins to record a reservation, or the late commit of one that has ended, as an Undecided one: a kill bills
-// its units as those of a request under way. It returns a stake for each bucket, nil for one without a cell. It returns
+// Reserve begins to record a reservation, or the late commit of one that has ended. It is Undecided: a kill bills its
+// units as those of a request under way. It returns a stake for each bucket, nil for one without a cell. It returns
 // nil where there is no room, or no journal. of must not be changed any more.
 func (j *Journal) Reserve(of *Reservation, buckets []Stakes) (*Reserved, []*bucket.Stake) {
 	if j == nil {

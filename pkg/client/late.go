@@ -1,0 +1,86 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/f4ee788f/quota/internal/core/agent"
+	"github.com/f4ee788f/quota/internal/core/usage"
+)
+
+// commitLate books what totals have above what was billed when the reservation ended. Limits count as they are now. The
+// reservation's mutex is held.
+func (r *Reservation) commitLate(totals []int64) error {
+	c := r.c
+	if c.closed.Load() || !c.reserved.keep(r) {
+		return ErrReservationEnded
+	}
+	now := time.Now()
+	claims, err := r.charges(totals)
+	if err != nil {
+		c.reserved.letGo(r) // it may come again
+		return err
+	}
+	late := r.known()
+	var stakes []usage.Stakes
+	for i := range claims {
+		stakes = append(stakes, claims[i].staked())
+	}
+	at, got := c.session.Records().Reserve(late, stakes)
+	spent := make([]int64, len(claims))
+	for i := range claims {
+		spent[i], claims[i].n = claims[i].n, 0 // as of a reservation of no units
+		if i < len(got) {
+			claims[i].stake = got[i]
+		}
+	}
+	r.at, r.claims, r.late = at, claims, true
+	r.say(usage.Committed, totals, spent, now.UnixMilli())
+	for i := range claims {
+		c.spend(&claims[i], spent[i])
+		claims[i].entry.Leave()
+	}
+	r.claims = nil
+	r.ended(now)
+	return nil
+}
+
+// charges returns what each limit that applies is to count of totals, beyond what was billed. Their buckets are entered.
+func (r *Reservation) charges(totals []int64) ([]claim, error) {
+	for {
+		claims, err := r.tryCharges(totals)
+		if err == nil {
+			return claims, nil
+		}
+		for i := range claims {
+			claims[i].entry.Leave()
+		}
+		if !errors.Is(err, agent.ErrGone) {
+			return nil, err
+		}
+		if r.c.closed.Load() {
+			return nil, &NotBookedError{ReasonClosed}
+		}
+	}
+}
+
+func (r *Reservation) tryCharges(totals []int64) (claims []claim, err error) {
+	n, costs := r.costs(totals)
+	q := r.c.request(n, costs, r.attrs)
+	defer q.end()
+	q.endless = true
+	if claims, err = q.charges(context.Background(), nil); err != nil {
+		return claims, err
+	}
+	if r.c.closed.Load() {
+		return claims, &NotBookedError{ReasonClosed}
+	}
+	n, costs = r.costs(r.totals)
+	billed := r.c.request(n, costs, r.attrs)
+	defer billed.end()
+	for i := range claims {
+		claims[i].n = max(claims[i].n-billed.unitsOf(claims[i].item), 0)
+	}
+	return claims, nil
+}

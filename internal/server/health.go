@@ -44,7 +44,7 @@ func (s *Server) policyCheck(ctx context.Context) error {
 	if s.keys.Keyless() && !s.keys.Open() {
 		return ErrNoKeys
 	}
-	return nil
+	return s.switches.Arm(ctx)
 }
 
 // announce tells gRPC health clients. Leases need the lease store and a policy,

@@ -85,3 +85,13 @@ func (s *Switchboard) secretOf(ctx context.Context, anew bool) ([]byte, error) {
 	s.secret = secret
 	return secret, nil
 }
+
+// Arm has what the board is read and written with while the policy store is away, or an error that says why not. The
+// server is not ready before.
+func (s *Switchboard) Arm(ctx context.Context) error {
+	if s.board == nil {
+		return nil
+	}
+	_, err := s.secretOf(ctx, false)
+	return err
+}

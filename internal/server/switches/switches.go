@@ -120,9 +120,6 @@ func (s *Switchboard) look(ctx context.Context) bool {
 	}
 	ctx, cancel := context.WithTimeout(ctx, boardTimeout)
 	defer cancel()
-	if s.view.Answers() {
-		_, _ = s.secretOf(ctx, false) // to have it when the policy store is away
-	}
 	s.mu.Lock()
 	held := s.held
 	s.mu.Unlock()

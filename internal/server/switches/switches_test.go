@@ -169,6 +169,9 @@ func newHall(t *testing.T, n int, file string) *hall {
 		running.Go(func() { _ = v.Run(ctx) })
 		h.views = append(h.views, v)
 		running.Go(func() { _ = s.Run(ctx) })
+		if err := s.Arm(ctx); err != nil {
+			t.Fatal(err)
+		}
 		h.all = append(h.all, s)
 	}
 	t.Cleanup(func() {

@@ -105,6 +105,7 @@ type Record struct {
 	Window     int64 // of the lease's stock
 	NextWindow int64 // the first of its Next; 0 without
 	Fresh      bool  // its demand was guessed
+	Foretold   int64 // what it spent in windows that the store was not in yet
 	Largest    int64 // units of the largest request that waited lately
 	Declared   int64 // the trickle that it had when the store forgot, while the bucket is suspect
 	Ahead      int64 // by how much the bucket's clock runs ahead of the holder's, beyond their closest

@@ -72,12 +72,16 @@ func (x *step) had() int64 {
 	return x.rec.Lease.Next
 }
 
-// notYet is putBack for a holder that is in a window that is over. It may go over to its part of the present one before
-// the answer is there.
+// notYet is putBack for a holder that is in another window. If that is over, it may go over to its part of the present one
+// before the answer is there. If that is yet to come, the store's clock was set back, and what it tells of its part is
+// kept until the store is there.
 func (x *step) notYet(spent int64) {
 	rec, part := x.rec, x.rec.Lease.Next
-	if x.r.Window == 0 {
+	switch {
+	case x.r.Window == 0:
 		return // it never heard of any
+	case x.r.Window > x.Window && !x.anew():
+		x.next.Foretold = rec.Foretold + spent
 	}
 	if rec.Window == x.Window {
 		part = max(rec.Lent-spent, 0) // it has not heard of that
@@ -108,7 +112,7 @@ func (x *step) putPartBack(spent, held int64) {
 	case rec.Slot*SlotLen <= x.t && rec.Start < x.Returned:
 		have, used = 0, 0 // what lapsed was granted again, as the ledger says
 	default:
-		used = min(used, spent) // it may hold less because the limit shrank
+		used = min(used, rec.Foretold+spent) // it may hold less because the limit shrank
 	}
 	if !kept {
 		x.Withheld -= have
@@ -127,10 +131,15 @@ func (x *step) present() (start, end int64) {
 	return p.WindowStart, p.WindowEnd
 }
 
+// newcomers is the part of a window that nobody has when it begins, as a divisor: agents that ask for the first time find
+// something before those that have all the rest renew.
+const newcomers = 8
+
 // grantNext gives the holder its part of the next window: its share, as far as others have not had theirs. The part of
 // its last lease stays out as well until it has heard of this one.
 func (x *step) grantNext(mine, all int64) int64 {
-	next, had := whole(min(mulDiv(x.burst, mine, all), x.burst-x.Out.Next)), int64(0)
+	lent, had := x.burst-x.burst/newcomers, int64(0)
+	next := whole(min(mulDiv(lent, mine, all), lent-x.Out.Next))
 	if rec := x.rec; rec != nil && rec.NextWindow == x.WindowEnd && rec.Slot*SlotLen > x.t {
 		had = x.had()
 	}

@@ -40,3 +40,41 @@ func TestAPartStaysOutUntilASmallerOneIsHeardOf(t *testing.T) {
 		t.Errorf("a goes over to the %d that it has heard of, b to %d, of 1000", had, b)
 	}
 }
+
+// A store's clock is set back across an edge while a holder is in the window behind it. What it told meanwhile of its part
+// of that window is not granted again once the store is there.
+func TestAStoreSetBackAcrossAnEdgeKeepsWhatItWasTold(t *testing.T) {
+	var s lease.State
+	edge := leasetest.Window(100, 10_000_000, 1_760_000_000_000_000).WindowEnd
+	number, admitted := int64(0), int64(0)
+	renew := func(at, window, waiting, spent, held int64) lease.Grant {
+		t.Helper()
+		told := admitted
+		number, admitted = number+1, admitted+spent
+		r := lease.Renewal{
+			Key: "b", Holder: "a", Number: number, Began: 1, Heard: number - 1, Largest: min(waiting, 1), Waiting: waiting, Held: held,
+			Admitted: admitted, Told: told, Window: window, Spec: leasetest.Window(100, 10_000_000, edge+at),
+		}
+		g, err := s.Renew(edge+at, &r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return g
+	}
+	old := edge - 10_000_000
+	renew(-2_000_000, 0, 50, 0, 0)
+	g := renew(-1_500_000, old, 40, 50, 0)
+	g = renew(-1_000_000, old, 10, 40, g.Tokens-40)
+	part := g.Next
+	if part < 80 {
+		t.Fatalf("its part of the next window is %d, want nearly all of it", part)
+	}
+	for at := int64(-900_000); at < 0; at += 300_000 { // it is in that window, by its own clock
+		renew(at, edge, 1, part/3, part-part/3*(at/300_000+4))
+	}
+	used := part / 3 * 3
+	g = renew(100_000, edge, 100, 0, part-used)
+	if all := used + g.Tokens; all > 100 {
+		t.Errorf("%d units of its part, and %d granted: %d of 100", used, g.Tokens, all)
+	}
+}

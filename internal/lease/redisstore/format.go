@@ -272,6 +272,14 @@ func nextOf(a limit.Algorithm, s *lease.Sums) *int64 {
 	return &s.Fallback
 }
 
+// foretoldOf is the like for the place of Declared, which windows have no use for.
+func foretoldOf(r *lease.Record) *int64 {
+	if r.Algorithm == limit.FixedWindow {
+		return &r.Foretold
+	}
+	return &r.Declared
+}
+
 // maxTime is the latest time there is, in microseconds: what a double holds exactly.
 const maxTime = 1 << 53
 
@@ -301,7 +309,7 @@ func (c *coder) record(r *lease.Record) {
 	c.algorithm(&r.Algorithm)
 	c.numbers(&r.Start)
 	c.numbers(&r.Lease.Stock, &r.Lease.Pile, &r.Lease.Trickle, &r.Lease.Demand, nextOf(r.Algorithm, &r.Lease))
-	c.numbers(&r.Lent, &r.Largest, &r.Declared, &r.Ahead, &r.Began, &r.Admitted, &r.Denied)
+	c.numbers(&r.Lent, &r.Largest, foretoldOf(r), &r.Ahead, &r.Began, &r.Admitted, &r.Denied)
 	c.numbers(&g.Number, &g.Tokens, &g.Trickle, &g.Pile, &g.TTL, &g.DenyFor, &g.Fallback, &g.Next, &g.Generation,
 		&g.Remaining, &g.Reset, &g.Out, &g.Drawn)
 	c.times(r.Start/lease.SlotLen, &r.Slot, &g.ExpirySlot)

@@ -43,7 +43,7 @@ func (r *request) await(ctx context.Context, i int, patient bool) step {
 	c, h := r.c, &r.claims[i]
 	r.hold(h)
 	w := r.waiter()
-	w.Units, w.Reserves = h.n, r.reserves != nil
+	w.Units, w.Reserves, w.Since = h.n, r.reserves != nil, c.clock()
 	reason := ReasonOverloaded
 	if r.mayWait() {
 		if c.enqueue(h.entry, w, patient) {

@@ -13,6 +13,7 @@ type Waiter struct {
 	Units    int64
 	Reserves bool          // the units will be reserved, and may come back
 	Done     func(Verdict) // called once, when it is decided, without the bucket's mutex
+	Since    int64         // when it began to wait, by the bucket's clock; 0 for not known
 
 	next    *Waiter
 	patient bool  // it waits its turn
@@ -142,7 +143,8 @@ func (b *Bucket) decideLocked(decide func(*Waiter) Verdict) (decided []*Waiter) 
 
 // serveLocked decides waiting requests with what is there: those that wait their turn strictly in order, the others as
 // they fit. Before denyUntil the others are denied, from least units on, when nothing is left for them. After it, and
-// with a now of Never, they wait for the next renewal.
+// with a now of Never, they wait for the next renewal. None gets a unit that could no longer be spent when it came: now
+// may be a while ago.
 func (b *Bucket) serveLocked(now int64) []*Waiter {
 	if b.waiters == nil {
 		return nil
@@ -154,8 +156,11 @@ func (b *Bucket) serveLocked(now int64) []*Waiter {
 		b.foldLocked()
 	}
 	held := false // by one that waits its turn
+	until := b.untilLocked()
 	served := b.decideLocked(func(w *Waiter) Verdict {
 		switch {
+		case until > 0 && w.Since >= until:
+			held = held || w.patient
 		case w.patient:
 			if !held && b.gatherLocked(w) {
 				return Verdict{Outcome: Admitted}

@@ -263,3 +263,31 @@ func TestAStoreThatIsBehindGivesNoSecondPart(t *testing.T) {
 		t.Errorf("after the answer of a store that is behind: %d units more, want none", n)
 	}
 }
+
+// The owner looked at its clock, was held up across a window's edge, and only then puts the answer to use. Who came in the
+// meantime does not get a unit of the window that is over.
+func TestAnAnswerServesNobodyWhoCameAfterItsWindow(t *testing.T) {
+	const now, length = 1_000_000, 10_000_000
+	for _, patient := range []bool{false, true} {
+		for since, want := range map[int64]bool{now + 1_900_000: true, now + 2_100_000: false} {
+			b := Of(&limit.Limit{Algorithm: limit.FixedWindow, Rate: limit.Rate{Units: 100, Per: length * 1000}})
+			grant := lease.Grant{TTL: 2_000_000, ValidFrom: 7 * length, ValidUntil: 8 * length, Reset: 2_000_000, DenyFor: 1}
+			grant.Number = b.Renew(now, false).Number
+			b.Apply(now, grant)
+			const looked = now + 1_950_000
+			grant.Number, grant.Tokens, grant.Reset = b.Renew(looked-20_000, false).Number, 5, 70_000
+			w, got := &Waiter{Units: 1, Since: since}, false
+			w.Done = func(v Verdict) { got = v.Outcome == Admitted }
+			if patient {
+				served, _ := b.Join(w)
+				Serve(served)
+			} else {
+				b.Enqueue(w)
+			}
+			Serve(b.Apply(looked, grant))
+			if got != want {
+				t.Errorf("patient %v, came at %d: served %v, want %v", patient, since, got, want)
+			}
+		}
+	}
+}

@@ -73,8 +73,8 @@ func (x *step) had() int64 {
 }
 
 // notYet is putBack for a holder that is in another window. If that is over, it may go over to its part of the present one
-// before the answer is there. If that is yet to come, the store's clock was set back, and what it tells of its part is
-// kept until the store is there.
+// before the answer is there. If that is yet to come, the store's clock was set back. What the holder tells of its part
+// is kept until the store is there.
 func (x *step) notYet(spent int64) {
 	rec, part := x.rec, x.rec.Lease.Next
 	switch {
@@ -131,8 +131,8 @@ func (x *step) present() (start, end int64) {
 	return p.WindowStart, p.WindowEnd
 }
 
-// newcomers is the part of a window that nobody has when it begins, as a divisor: agents that ask for the first time find
-// something before those that have all the rest renew.
+// newcomers is the part of a window that nobody has when it begins, as a divisor. Agents that ask for the first time find
+// something there before those that have all the rest renew.
 const newcomers = 8
 
 // grantNext gives the holder its part of the next window: its share, as far as others have not had theirs. The part of

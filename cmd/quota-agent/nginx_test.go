@@ -254,7 +254,9 @@ func wait(t *testing.T, within time.Duration, ended <-chan struct{}, ok func() b
 	return true
 }
 
-func startServer(t *testing.T) *boot.Server {
+func startServer(t *testing.T) *boot.Server { return startServerWith(t, document) }
+
+func startServerWith(t *testing.T, document string) *boot.Server {
 	t.Helper()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "policy.yaml")

@@ -36,9 +36,9 @@ class Agent(unittest.TestCase):
                     r.commit(1, {"tokens": 701})
                 self.assertEqual(raised.exception.status, 409)
 
-            asyncio.run(self.asyncio())  # and 2 more, with 100 tokens
+            asyncio.run(self.asyncio())  # and 3 more, with 100 tokens
 
-            left = quota.decide([Request(PY, 14, {"tokens": 200})])[0]
+            left = quota.decide([Request(PY, 13, {"tokens": 200})])[0]
             self.assertTrue(left.allowed, left)
             denied = quota.allow(PY)
             self.assertEqual((denied.allowed, denied.status), (False, 429))

@@ -1,11 +1,6 @@
 package main
 
 import (
-	"bytes"
-	"encoding/json"
-	"io"
-	"maps"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,12 +14,10 @@ import (
 
 // clientsDocument has what the tests of clients/python and clients/node ask for.
 const clientsDocument = `
-costs: [tokens, tokens_in, tokens_out]
 plans:
   free:
     limits:
       - {name: requests, by: [tenant], rate: 20/hour, burst: 20, meter: requests}
-      - {name: tokens, by: [tenant], rate: 1000/hour, burst: 1000, cost: tokens}
 tenants:
   - {id: py, plan: free}
   - {id: js, plan: free}
@@ -98,6 +91,43 @@ func TestClients(t *testing.T) {
 			out, err := tests.CombinedOutput()
 			if err != nil || !regexp.MustCompile(l.ran).Match(out) {
 				t.Errorf("%s: %v\n%s", tests, err, out)
+			}
+		})
+	}
+}
+
+// What docs/clients.md shows runs as it stands.
+func TestDocumentedClients(t *testing.T) {
+	text, err := os.ReadFile("../../docs/clients.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	library, err := filepath.Abs("../../clients")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, c := range []struct{ fence, before, after, file string }{
+		{"python", "application = None\n", "print('allowed', d.allowed)\n", "doc.py"},
+		{"js", "const app = { use() {} }\n", "console.log('allowed', d.allowed)\n", "doc.mjs"},
+	} {
+		l := languages[i]
+		t.Run(l.name, func(t *testing.T) {
+			program := l.find(t)
+			_, code, _ := strings.Cut(string(text), "\n```"+c.fence+"\n")
+			code, _, found := strings.Cut(code, "\n```\n")
+			if !found || strings.Count(code, "/run/quota/http.sock") != 1 {
+				t.Fatalf("docs/clients.md has no example in %s that asks /run/quota/http.sock", l.name)
+			}
+			code = strings.NewReplacer("/run/quota/http.sock", startClientsAgent(t), "'quota'", "'"+library+"/node/src/index.js'").Replace(code)
+			file := filepath.Join(t.TempDir(), c.file)
+			if err := os.WriteFile(file, []byte(c.before+code+"\n"+c.after), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			example := exec.CommandContext(t.Context(), program, file)
+			example.Env = append(os.Environ(), "PYTHONPATH="+library+"/python", "PYTHONDONTWRITEBYTECODE=1")
+			out, err := example.CombinedOutput()
+			if said := strings.ToLower(string(out)); err != nil || said != "allowed true\n" {
+				t.Errorf("got %q, %v", out, err)
 			}
 		})
 	}

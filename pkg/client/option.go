@@ -42,6 +42,9 @@ const (
 	MinJournalSecret      = journal.MinSecret // bytes
 )
 
+// maxReservations bounds WithMaxReservations: each takes some hundred bytes, and four more are remembered for it.
+const maxReservations = 1 << 24
+
 // config is the values that options change: the session's, and those that only the client uses.
 type config struct {
 	session         session.Config
@@ -91,7 +94,7 @@ func (c *config) validate() error {
 	check(s.JournalSecret == nil || s.Journal != "", "a secret of the journal is given, and no journal")
 	check(s.JournalSecret == nil || len(s.JournalSecret) >= MinJournalSecret, "the journal's secret is under 16 bytes")
 	check(s.JournalAge >= 0 && s.JournalBytes >= 0, "how long or how much a journal keeps is negative")
-	check(c.maxReservations >= 0, "the number of reservations is negative")
+	check(c.maxReservations >= 0 && c.maxReservations <= maxReservations, "the number of reservations is from 0 to 16,777,216")
 	check(c.reservationTime > 0 && c.reservationTime <= time.Hour, "a reservation's time is above 0, at most an hour")
 	return errors.Join(faults...)
 }
@@ -199,8 +202,9 @@ func WithJournalKept(age time.Duration, bytes int64) Option {
 // hour. For so long a forgotten request keeps its units from others.
 func WithReservationTime(d time.Duration) Option { return func(c *config) { c.reservationTime = d } }
 
-// WithMaxReservations bounds the reservations that live at one time: by default 16,384, at least 0. Requests for more
-// are denied with ReasonOverloaded.
+// WithMaxReservations bounds the reservations that live at one time: by default 16,384, at least 0. One tenant may have
+// WithTenantShare percent of them. Requests for more are denied with ReasonOverloaded. Four times as many, of one tenant
+// likewise, are known after they ended: with more, the first to end are forgotten before ReservationKnown is over.
 func WithMaxReservations(n int) Option { return func(c *config) { c.maxReservations = n } }
 
 // WithLogger takes logs of changes: contact lost and found, policies, fenced epochs. By default warnings and errors go

@@ -62,7 +62,7 @@ type Stats struct {
 
 	Reservations  int64 // that live
 	UnitsReserved int64 // by them
-	Expired       int64 // reservations cancelled because nobody ended them in time
+	Expired       int64 // reservations that ended because nobody committed or cancelled them in time
 
 	SwitchFile string // what is wrong with the file of WithSwitchFile; empty for nothing
 
@@ -78,7 +78,9 @@ type Stats struct {
 	// The journal.
 	UnitsRecovered int64 // units of earlier starts, acknowledged since
 	UnitsToRecover int64 // units of earlier starts, not acknowledged yet
-	Unjournalled   int64 // buckets that found no room in it: a crash takes what they did not report
+	// Unjournalled is buckets and reservations that found no room in it. A crash takes what such buckets did not report,
+	// and bills such reservations whole.
+	Unjournalled   int64
 	UnitsResent    int64 // units that a restored ledger had forgotten, settled again
 	UnitsForgotten int64 // units that it had forgotten and the journal does not have any more
 	JournalRefused int64 // bytes that did not verify under the journal's secret when the client began

@@ -53,7 +53,7 @@ func (s *LimitSpec) compile(at place) (limit.Limit, []problem) {
 	return c.l, c.problems
 }
 
-// requests compiles which requests the limit holds, its `by` attributes, and its meter.
+// requests compiles which requests the limit holds, its `by` attributes, its cost, and its meter.
 func (c *compiler) requests() {
 	s, l := c.s, &c.l
 	if s.Match != nil {
@@ -81,6 +81,7 @@ func (c *compiler) requests() {
 			c.bad("by", "by has %d attributes; at most %d are allowed", len(l.By), limit.MaxBy)
 		}
 	}
+	c.cost()
 	if s.Meter != "" {
 		l.Meter = s.Meter
 	}
@@ -144,6 +145,10 @@ func (c *compiler) shape() {
 			c.bad("algorithm", "a concurrency limit needs slots: how many units may be in flight at once, such as slots: 50")
 			c.shaped = false
 		}
+		l.Cost = limit.Weighing{}
+		if s.Cost != nil {
+			c.bad("cost", "the slots of a concurrency limit are of requests; leave cost out, or give it to a limit with a rate beside this one")
+		}
 		if l.Meter != "" {
 			c.bad("meter", "a concurrency limit feeds no meter: it counts what is in flight, not what was used; meter %s with a limit of its own (no rate: it only counts)", l.Meter)
 		}
@@ -200,7 +205,7 @@ func (c *compiler) countsOnly() {
 	}
 	// Anything that an override inherits of a rate's shape is void with it.
 	c.l = limit.Limit{
-		Name: l.Name, Match: l.Match, By: l.By, Meter: l.Meter, Algorithm: limit.TokenBucket, EpsilonPPM: limit.DefaultEpsilonPPM,
+		Name: l.Name, Match: l.Match, By: l.By, Cost: l.Cost, Meter: l.Meter, Algorithm: limit.TokenBucket, EpsilonPPM: limit.DefaultEpsilonPPM,
 	}
 }
 

@@ -80,6 +80,9 @@ func DiffPolicy(before, after *Document) []string {
 	if before.zone != after.zone {
 		add("default zone %s → %s", orUTC(before.zone), orUTC(after.zone))
 	}
+	if a, b := strings.Join(older.Costs, ", "), strings.Join(newer.Costs, ", "); a != b {
+		add("costs %s → %s", orNone(a), orNone(b))
+	}
 	gateways := make(map[string]limit.Gateway)
 	for _, g := range older.Gateways {
 		gateways[g.Name] = g
@@ -214,7 +217,7 @@ func properties(l *limit.Limit) []property {
 		change = l.OnChange.String()
 	}
 	return []property{
-		{"rate", l.Rate.String()}, {"slots", whole(l.Slots)}, {"burst", whole(l.Burst)}, {"algorithm", algorithm},
+		{"rate", l.Rate.String()}, {"cost", weighing(&l.Cost)}, {"slots", whole(l.Slots)}, {"burst", whole(l.Burst)}, {"algorithm", algorithm},
 		{"by", strings.Join(l.By, ", ")}, {"match", Conditions(l.Match)}, {"meter", l.Meter}, {"zone", l.Zone},
 		{"on_outage", outage}, {"enforcement", enforcement}, {"overage", overage}, {"epsilon", epsilon},
 		{"queue", whole(l.Queue)}, {"wait", span(l.Wait)}, {"borrow", whole(l.Borrow)}, {"lockout", span(l.Lockout)},
@@ -286,6 +289,9 @@ func variants(all []limit.Variant) string {
 // describe describes a new limit: its shape, and every option that is not the default.
 func describe(l *limit.Limit) string {
 	if l.CountsOnly() {
+		if cost := weighing(&l.Cost); cost != "" {
+			return "counts " + cost + " for meter " + l.Meter
+		}
 		return "counts for meter " + l.Meter
 	}
 	s := fmt.Sprintf("%s %s", l.Algorithm, l.Rate)

@@ -132,12 +132,12 @@ func (p *parser) document(n *yaml.Node) {
 	for _, fd := range fields {
 		at[fd.Name] = fd
 		switch fd.Name {
-		case "gateways", "limits", "plans", "tenants", "default_plan", "slot", "zone", "webhooks", "alerts":
+		case "gateways", "limits", "plans", "tenants", "default_plan", "slot", "zone", "costs", "webhooks", "alerts":
 		default:
-			strict.Unknown(f, fd, "the document", "gateways", "limits", "plans", "tenants", "default_plan", "slot", "zone", "webhooks", "alerts")
+			strict.Unknown(f, fd, "the document", "gateways", "limits", "plans", "tenants", "default_plan", "slot", "zone", "costs", "webhooks", "alerts")
 		}
 	}
-	// The zone comes first, because it is a default of the limits. Plans come before everything that refers to them.
+	// The zone and costs come first, because limits refer to them. Plans come before everything that refers to them.
 	if fd, ok := at["zone"]; ok {
 		if z, ok := strict.Text(f, fd.Node, "zone"); ok {
 			if _, err := limit.LoadZone(z); err != nil {
@@ -146,6 +146,9 @@ func (p *parser) document(n *yaml.Node) {
 				d.zone = canonicalZone(z)
 			}
 		}
+	}
+	if fd, ok := at["costs"]; ok {
+		p.costs(fd)
 	}
 	if fd, ok := at["slot"]; ok {
 		p.slot(fd)
@@ -224,7 +227,7 @@ func (p *parser) limits(n *yaml.Node, what, plan string, top bool, most int, top
 		if top {
 			topNames[s.Name] = line
 		}
-		l, problems := s.compile(place{top: top, zone: p.doc.zone})
+		l, problems := s.compile(place{top: top, zone: p.doc.zone, costs: p.doc.policy.Costs})
 		s.report(f, prefix, problems)
 		if l.Meter != "" {
 			other, twice := meters[l.Meter]

@@ -253,9 +253,9 @@ tenants:
   - {id: "a b", plan: free}
 default_plan: gold
 `)
-	want := `1: unknown key "gatewais" in the document; allowed are alerts, default_plan, gateways, limits, plans, slot, tenants, webhooks, zone
+	want := `1: unknown key "gatewais" in the document; allowed are alerts, costs, default_plan, gateways, limits, plans, slot, tenants, webhooks, zone
 4: limit login: invalid rate "0/minute": 0 units would deny everything; at least 1 (leave the rate out for a limit that only counts)
-5: unknown key "lockdown" in limit login; allowed are algorithm, allow, borrow, burst, by, deny, enforcement, epsilon, fallback_hold, first_touch, lockout, match, meter, name, on_change, on_outage, overage, queue, rate, reserve, shadow, slots, variants, wait, zone
+5: unknown key "lockdown" in limit login; allowed are algorithm, allow, borrow, burst, by, cost, deny, enforcement, epsilon, fallback_hold, first_touch, lockout, match, meter, name, on_change, on_outage, overage, queue, rate, reserve, shadow, slots, variants, wait, zone
 6: limit login is there twice; the first is on line 3
 11: burst of limit requests is "0"; it must be a whole number of units, 1 to 1000000000
 11: plan free: limit requests: invalid rate "100/fortnight": "fortnight" is not a unit of time; write second, minute, hour, day, week, month, year or a duration such as 30s, 500ms or 1h30m

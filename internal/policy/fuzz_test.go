@@ -50,6 +50,9 @@ func render(d *Document) string {
 	doc := map[string]any{
 		"gateways": gateways, "limits": renderLimits(p.Limits, false), "plans": plans, "tenants": tenants, "slot": p.Slot.String(),
 	}
+	if len(p.Costs) > 0 {
+		doc["costs"] = p.Costs
+	}
 	if p.DefaultPlan != "" {
 		doc["default_plan"] = p.DefaultPlan
 	}
@@ -80,11 +83,33 @@ func renderLimits(limits []limit.Limit, overrides bool) []any {
 		if l.Meter != "" {
 			m["meter"] = l.Meter
 		}
+		if !l.Cost.Plain() {
+			m["cost"] = renderCost(&l.Cost)
+		}
 		if !l.CountsOnly() {
 			renderShape(m, &l)
 			renderOptions(m, &l, overrides)
 		}
 		out = append(out, m)
+	}
+	return out
+}
+
+func renderCost(w *limit.Weighing) any {
+	if w.By == "" {
+		return renderWeights(w.Weights)
+	}
+	rows := map[string]any{}
+	for _, r := range w.Rows {
+		rows[r.Value] = renderWeights(r.Weights)
+	}
+	return map[string]any{"by": w.By, "weights": rows}
+}
+
+func renderWeights(all []limit.Weight) map[string]any {
+	out := map[string]any{}
+	for _, w := range all {
+		out[w.Cost] = decimal(w.Micros)
 	}
 	return out
 }
@@ -182,6 +207,7 @@ func FuzzParse(f *testing.F) {
 		"plans: {p: {limits: [{name: x, algorithm: concurrency, slots: 5, queue: 10, wait: 2s, fallback_hold: 30s}, {name: y, algorithm: leaky_bucket, rate: 5/s, queue: 3, allow: {ip: 10.0.0.0/8}, deny: {user: [a, 'b*']}}]}}",
 		"plans: {p: {limits: [{name: x, algorithm: sliding_window_log, rate: 5/min, lockout: 15m, shadow: true}, {name: y, rate: 5/s, enforcement: soft, overage: 20%, borrow: 3, meter: m, first_touch: admit}]}}\ntenants: [{id: a, plan: p, limits: [{name: x, algorithm: sliding_window, lockout: 0s}, {name: y, enforcement: hard}]}]",
 		"plans: {p: {limits: [{name: x, rate: 50/s, reserve: {low: 20%, normal: 5%}, variants: [{name: a, share: 10%, rate: 100/s}, {name: b, share: 5%, burst: 7}]}, {name: y, algorithm: fixed_window, rate: 9/day, on_change: prorate, enforcement: soft}]}}",
+		"costs: [a, b]\nplans: {p: {limits: [{name: x, rate: 5/s, cost: a}, {name: y, rate: 9/s, cost: {a: 0.5, requests: 1}}, {name: z, meter: m, cost: {by: model, weights: {s: {b: 0.000001}, '*': {a: 1000000000}}}}]}}\ntenants: [{id: t, plan: p, limits: [{name: x, cost: {b: 2}}]}]",
 		"a: &a {b: *a}", "? [x]\n: y", "- - - -", "plans: !!binary x", "--- {}\n--- {}", "plans: {p: {limits: [{name: x, rate: 0/s}]}}", "\t", "'", "{", "%YAML 1.1",
 	} {
 		f.Add(s)

@@ -37,6 +37,7 @@ type LimitSpec struct {
 	FirstTouch   string              `json:"first_touch,omitempty"`
 	FallbackHold string              `json:"fallback_hold,omitempty"`
 	OnChange     string              `json:"on_change,omitempty"`
+	Cost         *CostSpec           `json:"cost,omitempty"`
 	// From and Until are when a tenant's override is in effect, Unix milliseconds; 0 for always.
 	From  int64 `json:"from,omitempty"`
 	Until int64 `json:"until,omitempty"`
@@ -60,7 +61,7 @@ type VariantSpec struct {
 	Slots *int64 `json:"slots,omitempty"`
 }
 
-// given says which keys that shape a limit are written. These are all keys but the name, match, by and meter.
+// given says which keys that shape a limit are written. These are all keys but the name, match, by, cost and meter.
 func (s *LimitSpec) given() map[string]bool {
 	all := map[string]bool{
 		"algorithm": s.Algorithm != "", "rate": s.Rate != "", "burst": s.Burst != nil, "zone": s.Zone != "",
@@ -100,6 +101,7 @@ type place struct {
 	tenant bool         // one of a tenant's
 	base   *limit.Limit // what an override changes; nil for a limit of its own
 	zone   string       // the document's default zone
+	costs  []string     // that the document names
 }
 
 func sortedKeys[V any](m map[string]V) []string {

@@ -15,7 +15,7 @@ var (
 	limitKeys = []string{
 		"name", "match", "by", "algorithm", "rate", "burst", "meter", "zone", "on_outage", "enforcement", "epsilon",
 		"slots", "queue", "wait", "overage", "borrow", "lockout", "shadow", "allow", "deny", "reserve", "variants",
-		"first_touch", "fallback_hold", "on_change",
+		"first_touch", "fallback_hold", "on_change", "cost",
 	}
 	// datedKeys are those of a tenant's overrides alone.
 	datedKeys   = []string{"from", "until"}
@@ -61,6 +61,8 @@ func readLimit(f *strict.Collector, n *yaml.Node) LimitSpec {
 			strict.Word(f, fd, what, &s.Rate)
 		case "burst":
 			s.Burst = strict.Number(f, fd, what, "units", 1, limit.MaxUnits)
+		case "cost":
+			s.cost(f, fd, what)
 		case "meter":
 			s.Meter, _ = strict.Name(f, fd.Node, "the meter of "+what)
 		case "zone":

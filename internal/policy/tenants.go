@@ -27,7 +27,7 @@ func (d *Document) tenant(s *TenantSpec) (limit.Tenant, []overrideProblem) {
 	}
 	for i := range s.Overrides {
 		o := &s.Overrides[i]
-		at := place{tenant: true, zone: d.zone}
+		at := place{tenant: true, zone: d.zone, costs: d.policy.Costs}
 		if plan != nil {
 			for j := range plan.Limits {
 				if plan.Limits[j].Name == o.Name {

@@ -19,6 +19,7 @@ import (
 const everything = `
 slot: 15m
 default_plan: a
+costs: [tokens_in, tokens_out]
 gateways: {envoy: {domain: edge, descriptors: {path: endpoint, "header:x": tenant}, after: [used]}, none: {}}
 limits:
   - {name: login, rate: 5/30s, by: [ip/24], match: {ip: [10.0.0.0/8], endpoint: "POST *"}, on_outage: closed, epsilon: 1%}
@@ -28,6 +29,8 @@ plans:
       - {name: monthly, algorithm: fixed_window, rate: 1000000000/month, zone: Asia/Tokyo, meter: requests}
       - {name: strict, rate: 7/second, burst: 1000000000, enforcement: strict, on_outage: open, by: [user]}
       - {name: count, meter: calls, by: [endpoint]}
+      - {name: tokens, rate: 100/minute, cost: tokens_in}
+      - {name: money, rate: 100/hour, cost: {by: model, weights: {small: {tokens_in: 0.15, tokens_out: 0.6}, "*": {tokens_out: 1000000000}}}}
   b: {}
 tenants:
   - {id: "org:1/x@y", plan: a}

@@ -43,12 +43,18 @@ func (c *Client) AllowN(ctx context.Context, n int64, attributes ...Attribute) D
 func (c *Client) allow(ctx context.Context, n int64, costs []Cost, a []limit.Attribute) Decision {
 	var k reqcache.Key
 	repeated := false
-	if n >= 1 && n <= limit.MaxUnits && len(costs) == 0 && !c.special.Load() { // closed, or a switch is on
+	if n >= 0 && n <= limit.MaxUnits && n+int64(len(costs)) > 0 && !c.special.Load() { // closed, or a switch is on
 		k = reqcache.KeyOf(a)
 		var known *agent.Resolution
-		var dry bool
+		var dry, ok bool
+		var d Decision
 		if known, dry, repeated = c.reg.Recall(k, a); known != nil {
-			if d, ok := c.allowKnown(n, known, dry); ok {
+			if len(costs) == 0 && !known.Weighs() {
+				d, ok = c.allowKnown(n, known, dry)
+			} else {
+				d, ok = c.allowWeighed(n, costs, known, dry)
+			}
+			if ok {
 				return d
 			}
 			repeated = known.Dead()
@@ -84,6 +90,51 @@ func (c *Client) allowKnown(n int64, known *agent.Resolution, dry bool) (d Decis
 		}
 		if it.Hold {
 			e.Release(n)
+		}
+	}
+	return d, false
+}
+
+// allowWeighed is allowKnown where a limit's units may be others than those of requests. On false, too, nothing is in
+// hand, and the costs may be invalid.
+func (c *Client) allowWeighed(n int64, costs []Cost, known *agent.Resolution, dry bool) (d Decision, ok bool) {
+	var a limit.Amounts
+	if known.Costs().Amounts(&a, n, costsOf(costs)) != nil || nothing(n, costs) {
+		return d, false
+	}
+	if !known.Weighs() {
+		if n == 0 {
+			return Decision{Allowed: true, by: known}, true // no limit counts what it costs
+		}
+		return c.allowKnown(n, known, dry)
+	}
+	units, valid := known.Units(&a)
+	if !valid {
+		return d, false
+	}
+	// A limit that denies for certain comes first, as in allowKnown.
+	if i := known.Dry(dry); i >= 0 && units[i] == 1 && !known.Item(i).Soft {
+		if v, _, shut := c.shut(known.Entry(i), 1); shut {
+			return Decision{RetryAfter: micros(v.RetryAfter), by: sourceOf(known.Item(i), known.Entry(i))}, true
+		}
+	}
+	taken := known.TakeEach(&units, c.clock)
+	if taken == known.Limits() {
+		return Decision{Allowed: true, by: known}, true
+	}
+	for i := range taken + 1 {
+		it, e := known.Item(i), known.Entry(i)
+		if units[i] == 0 {
+			continue
+		}
+		if i < taken {
+			e.PutBack(units[i])
+		}
+		if it.Inherited {
+			e.Inherit(-units[i])
+		}
+		if it.Hold {
+			e.Release(units[i])
 		}
 	}
 	return d, false

@@ -74,9 +74,17 @@ func (r *request) limits(ctx context.Context) *agent.Set {
 		r.decision = Decision{Reason: why}
 	default:
 		var refused bool
-		if r.decision, refused = r.c.refusal(set); !refused {
+		if r.decision, refused = r.c.refusal(set); refused {
+			return nil
+		}
+		if r.weigh(&set.List) == nil {
+			if r.reserves != nil {
+				r.reserves.names = set.Costs().Names()
+			}
 			return set
 		}
+		r.c.refused.Add(1)
+		r.decision = Decision{Reason: ReasonInvalid}
 	}
 	return nil
 }
@@ -91,7 +99,7 @@ func (r *request) find(ctx context.Context) (*agent.Set, Reason) {
 	id := r.tenant()
 	set := c.reg.Find(id)
 	switch {
-	case !r.valid(), set == nil && id != "" && !limit.ValidTenant(id):
+	case !inRange(r.n, r.costs), set == nil && id != "" && !limit.ValidTenant(id):
 		c.refused.Add(1)
 		return nil, ReasonInvalid
 	case set != nil:
@@ -234,7 +242,7 @@ func (r *request) ask(ctx context.Context) step {
 
 // askLimit asks a limit for the units, by the request's bucket of it.
 func (r *request) askLimit(ctx context.Context, it *match.Item, e *agent.Entry) step {
-	n := r.unitsOf(it)
+	n := r.units(it)
 	if r.mode != limit.ModeAllowAll && n > 0 {
 		if d, denied := r.c.vet(it, e, n, r.attrs); denied {
 			e.Refuse(n)
@@ -269,6 +277,7 @@ func (r *request) keep(h *claim) step {
 // claim tells a bucket of n units that are about to be taken from it.
 func (r *request) claim(it *match.Item, e *agent.Entry, n int64, mayGoBack bool) claim {
 	h := claim{item: it, entry: e, n: n, window: windowOf(it, e)}
+	r.weighs(&h, r.set.Costs())
 	if mayGoBack {
 		r.hold(&h)
 	}
@@ -276,6 +285,14 @@ func (r *request) claim(it *match.Item, e *agent.Entry, n int64, mayGoBack bool)
 		e.Inherit(n)
 	}
 	return h
+}
+
+// weighs notes how a claim's limit makes units of costs of those names.
+func (r *request) weighs(h *claim, costs *limit.Costs) {
+	if h.item.Weighs {
+		h.weighs, _ = h.item.Rule.Weights(r.attrs)
+		h.costs = costs
+	}
 }
 
 // windowOf is the window that units taken now belong to; 0 without windows.

@@ -72,7 +72,12 @@ func (r *request) charges(ctx context.Context, all []claim) ([]claim, error) {
 		return all, &NotBookedError{why}
 	case r.set.Refusal == agent.NoPlan, r.set.Refusal != agent.NotRefused && len(r.set.Items) == 0:
 		return all, &NotBookedError{ReasonNoPlan}
-	case r.looks():
+	}
+	if err := r.weigh(&r.set.List); err != nil {
+		r.c.refused.Add(1)
+		return all, &NotBookedError{ReasonInvalid}
+	}
+	if r.looks() {
 		return all, nil
 	}
 	lists := []*agent.List{&r.set.List}
@@ -80,7 +85,12 @@ func (r *request) charges(ctx context.Context, all []claim) ([]claim, error) {
 		lists = append(lists, &t.Limits, &t.Version)
 	}
 	for _, list := range lists {
+		_ = r.cost(list) // what a version on trial does not name costs nothing there
 		for i, it := range r.in(list).each {
+			n, err := r.weighed(it)
+			if n == 0 || err != nil {
+				continue
+			}
 			e, err := r.bucket(list, i)
 			switch {
 			case errors.Is(err, agent.ErrGone), err == nil && !e.Enter():
@@ -91,7 +101,9 @@ func (r *request) charges(ctx context.Context, all []claim) ([]claim, error) {
 				r.crowded()
 				return all, &NotBookedError{ReasonOverloaded}
 			}
-			all = append(all, claim{item: it, entry: e, n: r.unitsOf(it), window: windowOf(it, e)})
+			h := claim{item: it, entry: e, n: n, window: windowOf(it, e)}
+			r.weighs(&h, list.Costs())
+			all = append(all, h)
 		}
 	}
 	return all, nil

@@ -1,8 +1,11 @@
 package client
 
 import (
+	"fmt"
 	"time"
+	"unsafe"
 
+	"github.com/f4ee788f/quota/internal/core/agent"
 	"github.com/f4ee788f/quota/internal/core/limit"
 	"github.com/f4ee788f/quota/internal/core/match"
 )
@@ -24,8 +27,10 @@ type Request struct {
 	Expires time.Duration
 }
 
-// costNames returns the names of the costs that a request may have, but for requests.
-func (c *Client) costNames() []string { return nil } // no policy names costs yet
+// costsOf hands the caller's costs to the core without copying them, as attributesOf does attributes.
+func costsOf(c []Cost) []limit.Cost { return *(*[]limit.Cost)(unsafe.Pointer(&c)) }
+
+var _ = limit.Cost(Cost{})
 
 // nothing reports whether a request costs nothing.
 func nothing(n int64, costs []Cost) bool {
@@ -40,10 +45,71 @@ func nothing(n int64, costs []Cost) bool {
 // looks reports whether the request costs nothing: it asks whether one unit would be allowed, and takes none.
 func (r *request) looks() bool { return nothing(r.n, r.costs) }
 
-// valid reports whether the request's costs can be decided.
-func (r *request) valid() bool {
-	return r.n >= 0 && r.n <= limit.MaxUnits && len(r.costs) == 0 // no policy names costs yet
+// inRange reports whether units of each cost are in range, whatever the policy names.
+func inRange(n int64, costs []Cost) bool {
+	for i := range costs {
+		if costs[i].Units < 0 || costs[i].Units > limit.MaxUnits {
+			return false
+		}
+	}
+	return n >= 0 && n <= limit.MaxUnits && len(costs) <= limit.MaxCosts
 }
 
-// unitsOf returns the units that a limit makes of the request's costs.
-func (r *request) unitsOf(*match.Item) int64 { return r.n }
+// weigh reads what the request costs by the names of a list's policy. It sees that every limit of the list can make
+// units of that, so that units does. The error says why one cannot.
+func (r *request) weigh(list *agent.List) error {
+	if err := r.cost(list); err != nil || !list.Weighs {
+		return err
+	}
+	for _, it := range r.in(list).each {
+		if _, err := r.weighed(it); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// cost reads what the request costs by the names of a list's policy. The error says which cost cannot be; all others
+// are read.
+func (r *request) cost(list *agent.List) error {
+	r.amounts = limit.Amounts{}
+	return list.Costs().Amounts(&r.amounts, r.n, costsOf(r.costs))
+}
+
+// weighed returns the units that a limit makes of the request's costs.
+func (r *request) weighed(it *match.Item) (int64, error) {
+	if !it.Weighs {
+		return r.n, nil
+	}
+	w, ok := it.Rule.Weights(r.attrs)
+	if !ok {
+		return 0, fmt.Errorf("limit %s has no weights for a request whose %s is %s", it.Rule.Limit.Name, it.Rule.Limit.Cost.By,
+			limit.Quote(match.Lookup(r.attrs, it.Rule.Limit.Cost.By)))
+	}
+	return unitsOf(it, w, &r.amounts)
+}
+
+// unitsOf returns the units that the claim's limit makes of other costs of the same request. What its policy does not
+// name costs nothing there.
+func (h *claim) unitsOf(n int64, costs []Cost) (int64, error) {
+	if !h.item.Weighs {
+		return n, nil
+	}
+	var a limit.Amounts
+	_ = h.costs.Amounts(&a, n, costsOf(costs))
+	return unitsOf(h.item, h.weighs, &a)
+}
+
+func unitsOf(it *match.Item, w *limit.Weights, a *limit.Amounts) (int64, error) {
+	n, ok := w.Units(a)
+	if !ok {
+		return 0, fmt.Errorf("limit %s makes more than %d units of the costs", it.Rule.Limit.Name, int64(limit.MaxUnits))
+	}
+	return n, nil
+}
+
+// units is weighed after weigh found no fault.
+func (r *request) units(it *match.Item) int64 {
+	n, _ := r.weighed(it)
+	return n
+}

@@ -16,7 +16,7 @@ const (
 	ReasonOutage                     // decided by on_outage: the server is out of contact, and no lease lasts
 	ReasonDeadline                   // denied: the context, or the longest wait, ended before the answer came
 	ReasonOverloaded                 // denied: the client has as many buckets, or waiting requests, as it may
-	ReasonInvalid                    // denied: the cost is out of range, or the tenant's id is malformed
+	ReasonInvalid                    // denied: a cost is out of range or not known, or the tenant's id is malformed
 	ReasonClosed                     // denied: the client is closed
 	ReasonQueueFull                  // denied: as many requests wait their turn here as the limit lets
 	ReasonQueueTimeout               // denied: its turn did not come within the limit's wait

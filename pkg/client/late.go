@@ -77,10 +77,12 @@ func (r *Reservation) tryCharges(totals []int64) (claims []claim, err error) {
 		return claims, &NotBookedError{ReasonClosed}
 	}
 	n, costs = r.costs(r.totals)
-	billed := r.c.request(n, costs, r.attrs)
-	defer billed.end()
 	for i := range claims {
-		claims[i].n = max(claims[i].n-billed.unitsOf(claims[i].item), 0)
+		billed, err := claims[i].unitsOf(n, costs)
+		if err != nil {
+			billed = 0 // the limit is another since
+		}
+		claims[i].n = max(claims[i].n-billed, 0)
 	}
 	return claims, nil
 }

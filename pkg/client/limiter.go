@@ -90,7 +90,7 @@ func (l *Limiter) resolve() {
 	}
 	only := -1
 	for i, it := range (applicable{list: &set.List, attrs: a}).each {
-		if only >= 0 || it.Inherited || it.Slots || it.Vet {
+		if only >= 0 || it.Inherited || it.Slots || it.Vet || it.Weighs {
 			return
 		}
 		only = i

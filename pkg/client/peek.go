@@ -32,7 +32,7 @@ func (r *request) peek(met func(it *match.Item, e *agent.Entry, n int64)) Decisi
 		if mode != limit.ModeNormal {
 			continue
 		}
-		n := r.unitsOf(it)
+		n := r.units(it)
 		if r.looks() {
 			n = 1
 		}

@@ -36,8 +36,9 @@ type request struct {
 	repeated   bool   // a request of this key came before: it is worth remembering
 	before     func() // is called once, before it waits; nil for none
 
-	set         *agent.Set // what applies to it; nil where no limit is asked
-	mode        limit.Mode // the operators' switch when the limits were asked
+	set         *agent.Set    // what applies to it; nil where no limit is asked
+	amounts     limit.Amounts // what it costs, in the order of the set's policy: see weigh
+	mode        limit.Mode    // the operators' switch when the limits were asked
 	claims      []claim
 	decision    Decision // once it is decided
 	unaccounted bool     // it is counted in Stats.Unaccounted
@@ -54,6 +55,8 @@ type claim struct {
 	item   *match.Item
 	entry  *agent.Entry   // the bucket asked
 	n      int64          // units of it; with 0 it is not asked
+	weighs *limit.Weights // by which it makes units of costs, where the item does
+	costs  *limit.Costs   // their names
 	under  *agent.Entry   // the soft limit's bucket, which denied and whose overage was asked; nil for none
 	window int64          // the window that the units belong to; 0 without windows
 	waiter *bucket.Waiter // waits in the bucket; nil for none

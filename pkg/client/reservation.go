@@ -219,10 +219,12 @@ func (r *Reservation) read(n int64, costs []Cost) ([]int64, error) {
 	return totals, nil
 }
 
-// costs is the inverse of read.
+// costs is the inverse of read, without those of no units.
 func (r *Reservation) costs(totals []int64) (n int64, costs []Cost) {
 	for i, name := range r.names {
-		costs = append(costs, Cost{name, totals[1+i]})
+		if units := totals[1+i]; units > 0 {
+			costs = append(costs, Cost{name, units})
+		}
 	}
 	return totals[0], costs
 }
@@ -231,8 +233,6 @@ func (r *Reservation) costs(totals []int64) (n int64, costs []Cost) {
 // them has the excess.
 func (r *Reservation) split(totals []int64) ([]int64, error) {
 	n, costs := r.costs(totals)
-	q := r.c.request(n, costs, r.attrs)
-	defer q.end()
 	spent := make([]int64, len(r.claims))
 	done := make([]bool, len(r.claims))
 	for i := range r.claims {
@@ -240,10 +240,11 @@ func (r *Reservation) split(totals []int64) ([]int64, error) {
 			continue
 		}
 		h := &r.claims[i]
-		left, last := q.unitsOf(h.item), i
-		if left > limit.MaxUnits {
-			return nil, fmt.Errorf("%w: %d units of limit %s; 0 to %d", ErrCost, left, h.entry.Limit(), int64(limit.MaxUnits))
+		left, err := h.unitsOf(n, costs)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrCost, err)
 		}
+		last := i
 		for j := i; j < len(r.claims); j++ {
 			if of := &r.claims[j]; j == i || of.feeds(h) {
 				spent[j] = min(left, of.n)

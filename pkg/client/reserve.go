@@ -53,6 +53,9 @@ func (c *Client) ReserveRequest(ctx context.Context, q Request) (*Reservation, D
 		c.overloaded.Add(1)
 		return nil, inASecond(ReasonOverloaded, nil)
 	}
+	for i := range q.Costs { // where no policy is known
+		res.names = append(res.names, strings.Clone(q.Costs[i].Name))
+	}
 	r.reserves = res
 	d := r.decide(ctx)
 	if !d.Allowed {
@@ -61,7 +64,6 @@ func (c *Client) ReserveRequest(ctx context.Context, q Request) (*Reservation, D
 	}
 	res.attrs = slices.Clone(attributesOf(q.Attributes))
 	own(res.attrs)
-	res.names = c.costNames()
 	res.totals = make([]int64, 1+len(res.names))
 	res.open()
 	if !c.reserved.start(res, time.Now().Add(lasts)) {
@@ -80,6 +82,10 @@ func (r *Reservation) Extend(ctx context.Context, n int64, costs ...Cost) Decisi
 		if r != nil {
 			r.c.refused.Add(1)
 		}
+		return Decision{Reason: ReasonInvalid}
+	}
+	if _, err := r.read(n, costs); err != nil { // they could not be committed
+		r.c.refused.Add(1)
 		return Decision{Reason: ReasonInvalid}
 	}
 	q := r.c.request(n, costs, r.attrs)

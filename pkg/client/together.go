@@ -79,7 +79,7 @@ func decideTogether(ctx context.Context, all []*request) (allowed bool) {
 // look decides a request as Peek would, beside those before it. It takes its units, as far as they are there, until all
 // requests have been looked at, so that those after it find less.
 func (r *request) look() {
-	if !r.valid() {
+	if !inRange(r.n, r.costs) {
 		r.decision = Decision{Reason: ReasonInvalid}
 		return
 	}
@@ -89,6 +89,10 @@ func (r *request) look() {
 	}
 	if d, refused := r.c.refusal(r.set); refused {
 		r.decision, r.set = d, nil
+		return
+	}
+	if r.weigh(&r.set.List) != nil {
+		r.decision, r.set = Decision{Reason: ReasonInvalid}, nil
 		return
 	}
 	r.decision = r.peek(func(it *match.Item, e *agent.Entry, n int64) {

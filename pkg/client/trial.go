@@ -31,6 +31,7 @@ func (c *Client) try(requests ...*request) {
 		of := r.trial()
 		version = append(version, of)
 		of.room(len(t.Version.Items))
+		_ = of.cost(&t.Version) // what that version does not name costs nothing there
 		for i, it := range of.in(&t.Version).each {
 			if !it.Rule.Limit.Shadow && !denied {
 				denied = !of.asks(&t.Version, i, it)
@@ -56,12 +57,16 @@ func (r *request) trial() *request {
 func (r *request) tryAlone(list *agent.List, i int, it *match.Item) {
 	of := r.trial()
 	of.room(1)
+	_ = of.cost(list)
 	r.c.endTrials([]*request{of}, !of.asks(list, i, it))
 }
 
-// asks asks a limit on trial, if its bucket can be had: units not counted here are counted nowhere. It reports false
-// where the limit denied.
+// asks asks a limit on trial, if it makes units of the costs and its bucket can be had. Units not counted here are
+// counted nowhere. It reports false where the limit denied.
 func (r *request) asks(list *agent.List, i int, it *match.Item) bool {
+	if n, err := r.weighed(it); n == 0 || err != nil {
+		return true
+	}
 	e, err := r.bucket(list, i)
 	return err != nil || r.askLimit(context.Background(), it, e) == onward
 }

@@ -64,11 +64,11 @@ func (s *Set) tenant() string {
 
 // list compiles limits, given in the order of asking as indexes of held.
 func (b *rebuild) list(s *Set, held []limit.Held, order []int, as role) List {
-	l := List{List: b.lists.Of(held, order, s.tenant(), as != decides), scopes: make([]*Scope, len(order))}
 	rules := b.rules
 	if as == shadow {
 		rules = b.trial
 	}
+	l := List{List: b.lists.Of(held, order, s.tenant(), as != decides), scopes: make([]*Scope, len(order)), costs: rules.Costs()}
 	for i, rank := range order {
 		l.scopes[i] = b.identify(&held[rank], rules, as == shadow)
 	}

@@ -24,11 +24,17 @@ type Resolution struct {
 	set       *Set
 	limits    uint8 // how many
 	strictest uint8
-	holds     uint8                 // a bit for each limit whose units are announced before they are taken: Item.Hold
-	marks     uint8                 // likewise: see Item.Inherited, and from timed on limit.Limit.Timed
-	items     [knownLimits]uint8    // their places in the set
-	first     met                   // the first limit's bucket
-	more      *[knownLimits - 1]met // the others'; nil for none
+	holds     uint8              // a bit for each limit whose units are announced before they are taken: Item.Hold
+	marks     uint8              // likewise: see Item.Inherited, and from timed on limit.Limit.Timed
+	items     [knownLimits]uint8 // their places in the set
+	first     met                // the first limit's bucket
+	more      *more              // what few requests need; nil for none
+}
+
+// more is what a resolution has beyond its first limit's bucket.
+type more struct {
+	met     [knownLimits - 1]met         // the other limits' buckets
+	weights *[knownLimits]*limit.Weights // by limit; nil where all count requests
 }
 
 // met is a bucket that a request meets.
@@ -42,7 +48,7 @@ func (r *Resolution) met(i int) *met {
 	if i == 0 {
 		return &r.first
 	}
-	return &r.more[i-1]
+	return &r.more.met[i-1]
 }
 
 // Limits returns how many limits the request meets: at least one.
@@ -86,6 +92,50 @@ func (r *Resolution) Take(n int64, clock func() int64) int {
 	return int(r.limits)
 }
 
+// Units are a request's units of each limit that it meets.
+type Units [knownLimits]int64
+
+// Weighs reports whether a limit's units may be others than the request's units of requests.
+func (r *Resolution) Weighs() bool { return r.more != nil && r.more.weights != nil }
+
+// Units makes the limits' units of what the request costs, if Weighs. It reports false where a limit cannot.
+func (r *Resolution) Units(a *limit.Amounts) (units Units, ok bool) {
+	for i := range int(r.limits) {
+		if units[i], ok = r.more.weights[i].Units(a); !ok {
+			return units, false
+		}
+	}
+	return units, true
+}
+
+// Costs are those of the policy that the request was resolved by.
+func (r *Resolution) Costs() *limit.Costs { return r.set.costs }
+
+// TakeEach is Take for units that differ by limit. A bucket of which the request needs none is not asked, and had them.
+func (r *Resolution) TakeEach(units *Units, clock func() int64) int {
+	for i := range int(r.limits) {
+		m, n := r.met(i), units[i]
+		if n == 0 {
+			continue
+		}
+		if r.holds>>i&1 != 0 {
+			m.at.Hold(n)
+		}
+		if r.marks>>i&1 != 0 {
+			m.entry.Inherit(n)
+		}
+		if !m.at.Take(n) || r.marks>>i&timed != 0 && !m.entry.InTime(n, clock) {
+			return i
+		}
+	}
+	for i := range int(r.limits) {
+		if r.holds>>i&1 != 0 {
+			r.met(i).at.Release(units[i])
+		}
+	}
+	return int(r.limits)
+}
+
 // Dry returns the first limit whose bucket has no unit at hand; -1 for none. A request that asks there first takes nothing
 // of the others in vain. first says so of the first one.
 func (r *Resolution) Dry(first bool) int {
@@ -113,8 +163,12 @@ func (r *Registry) Remember(k reqcache.Key, attributes []limit.Attribute, set *S
 		return
 	}
 	known := Resolution{set: set, limits: uint8(len(items)), strictest: uint8(strictest)}
-	if len(items) > 1 {
-		known.more = new([knownLimits - 1]met)
+	weighs := slices.ContainsFunc(items, func(it *match.Item) bool { return it.Weighs })
+	if len(items) > 1 || weighs {
+		known.more = new(more)
+	}
+	if weighs {
+		known.more.weights = new([knownLimits]*limit.Weights)
 	}
 	for i, it := range items {
 		place := set.Place(it)
@@ -123,6 +177,12 @@ func (r *Registry) Remember(k reqcache.Key, attributes []limit.Attribute, set *S
 		}
 		known.items[i] = uint8(place)
 		*known.met(i) = met{entries[i].Hot, entries[i]}
+		if weighs {
+			var ok bool
+			if known.more.weights[i], ok = it.Rule.Weights(attributes); !ok {
+				return // no request of these attributes is allowed
+			}
+		}
 		if it.Hold {
 			known.holds |= 1 << i
 		}

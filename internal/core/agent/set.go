@@ -27,7 +27,11 @@ type Set struct {
 type List struct {
 	*match.List
 	scopes []*Scope // by item: the tenant's buckets of it
+	costs  *limit.Costs
 }
+
+// Costs are those of the list's policy.
+func (l *List) Costs() *limit.Costs { return l.costs }
 
 // Trial is the limits that decide and count like any, and neither deny a request
 // nor make it wait.

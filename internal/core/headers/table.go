@@ -37,7 +37,7 @@ var rows = map[string]Row{
 	"too-large": {http.StatusRequestEntityTooLarge, codes.InvalidArgument, EnvoyOver, false, "the request costs more than the limit ever lets through at once"},
 	"listed":    {http.StatusForbidden, codes.PermissionDenied, EnvoyOver, false, "the limit's deny list has the request"},
 	"no-tenant": {http.StatusBadRequest, codes.InvalidArgument, EnvoyOK, false, "the request names no tenant"},
-	"invalid":   {http.StatusBadRequest, codes.InvalidArgument, EnvoyOver, false, "the request's cost is out of range, or its tenant's id is malformed"},
+	"invalid":   {http.StatusBadRequest, codes.InvalidArgument, EnvoyOver, false, "a cost of the request is out of range or not known, or its tenant's id is malformed"},
 
 	UnknownTenant: {http.StatusForbidden, codes.PermissionDenied, EnvoyOver, false, "the tenant is not known, or has no plan"},
 	"suspended":   {http.StatusForbidden, codes.PermissionDenied, EnvoyOver, false, "the tenant is suspended"},

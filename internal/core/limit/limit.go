@@ -102,10 +102,11 @@ type Limit struct {
 	Match       []Match  // all must hold
 	By          []string // attributes that tell buckets apart; a plan's limit has the tenant besides
 	Algorithm   Algorithm
-	Rate        Rate   // zero for a limit that only counts
-	Burst       int64  // units that may pile up centrally; 0 for windows, logs and slots
-	Meter       string // the meter it feeds; empty for none
-	Zone        string // IANA time zone of calendar windows; empty for UTC
+	Rate        Rate     // zero for a limit that only counts
+	Burst       int64    // units that may pile up centrally; 0 for windows, logs and slots
+	Cost        Weighing // what its units are of; the zero value counts requests
+	Meter       string   // the meter it feeds; empty for none
+	Zone        string   // IANA time zone of calendar windows; empty for UTC
 	OnOutage    Outage
 	Enforcement Enforcement
 	EpsilonPPM  int64 // allowed relative error, parts per million
@@ -152,7 +153,7 @@ func (l *Limit) Like(o *Limit) bool {
 		l.OnOutage == o.OnOutage && l.Enforcement == o.Enforcement && l.EpsilonPPM == o.EpsilonPPM &&
 		l.Slots == o.Slots && l.Queue == o.Queue && l.Wait == o.Wait && l.OveragePPM == o.OveragePPM && l.Borrow == o.Borrow &&
 		l.Lockout == o.Lockout && l.Shadow == o.Shadow && l.Reserve == o.Reserve &&
-		l.FirstTouch == o.FirstTouch && l.FallbackHold == o.FallbackHold && l.OnChange == o.OnChange &&
+		l.FirstTouch == o.FirstTouch && l.FallbackHold == o.FallbackHold && l.OnChange == o.OnChange && l.Cost.Equal(&o.Cost) &&
 		slices.Equal(l.By, o.By) && slices.Equal(l.Variants, o.Variants) &&
 		slices.EqualFunc(l.Match, o.Match, matches) && slices.EqualFunc(l.Allow, o.Allow, matches) && slices.EqualFunc(l.Deny, o.Deny, matches)
 }
@@ -190,8 +191,9 @@ type Gateway struct {
 // Policy is one immutable version of limits and plans.
 type Policy struct {
 	Version     int64
-	DefaultPlan string  // for unknown tenants; empty refuses them
-	Limits      []Limit // for every tenant
+	DefaultPlan string   // for unknown tenants; empty refuses them
+	Costs       []string // that requests may name, in their order; Requests is not among them
+	Limits      []Limit  // for every tenant
 	Plans       []Plan
 	Gateways    []Gateway
 	Slot        time.Duration // length of a usage slot: divides an hour

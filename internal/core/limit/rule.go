@@ -29,6 +29,7 @@ type Rule struct {
 	Location *time.Location // of its calendar windows; never nil
 	match    []condition
 	by       []part
+	weigher  weigher
 	allow    []condition
 	deny     []condition
 	variants []*Rule // by Limit.Variants
@@ -36,9 +37,12 @@ type Rule struct {
 }
 
 // Compile makes l ready to match. An error wraps ErrMatch or ErrZone; what a validated policy
-// holds compiles.
-func Compile(l Limit) (*Rule, error) {
-	r := &Rule{Limit: l, Location: time.UTC}
+// holds compiles. Of all costs it knows Requests alone.
+func Compile(l Limit) (*Rule, error) { return compile(l, nil) }
+
+// compile is Compile of a limit of a policy that names costs.
+func compile(l Limit, costs *Costs) (*Rule, error) {
+	r := &Rule{Limit: l, Location: time.UTC, weigher: newWeigher(&l.Cost, costs)}
 	if len(l.Match) > MaxMatch || len(l.By) > MaxBy {
 		return nil, fmt.Errorf("limit %s: %w: at most %d conditions and %d attributes", Quote(l.Name), ErrMatch, MaxMatch, MaxBy)
 	}
@@ -228,6 +232,7 @@ func (h *Held) alone() *Rule {
 // Rules is a policy ready to match: immutable, and safe for concurrent use.
 type Rules struct {
 	Policy *Policy
+	costs  *Costs
 	top    []*Rule
 	plans  map[string][]*Rule
 	varied map[string]bool // plans of which a limit has variants
@@ -235,13 +240,13 @@ type Rules struct {
 
 // CompilePolicy makes p ready to match. p must not change afterwards.
 func CompilePolicy(p *Policy) (*Rules, error) {
-	r := &Rules{Policy: p, plans: make(map[string][]*Rule, len(p.Plans)), varied: make(map[string]bool)}
+	r := &Rules{Policy: p, costs: NewCosts(p.Costs), plans: make(map[string][]*Rule, len(p.Plans)), varied: make(map[string]bool)}
 	var err error
-	if r.top, err = compileAll(p.Limits); err != nil {
+	if r.top, err = compileAll(p.Limits, r.costs); err != nil {
 		return nil, err
 	}
 	for i := range p.Plans {
-		if r.plans[p.Plans[i].Name], err = compileAll(p.Plans[i].Limits); err != nil {
+		if r.plans[p.Plans[i].Name], err = compileAll(p.Plans[i].Limits, r.costs); err != nil {
 			return nil, fmt.Errorf("plan %s: %w", Quote(p.Plans[i].Name), err)
 		}
 		for _, rule := range r.plans[p.Plans[i].Name] {
@@ -253,16 +258,24 @@ func CompilePolicy(p *Policy) (*Rules, error) {
 	return r, nil
 }
 
-func compileAll(limits []Limit) ([]*Rule, error) {
+func compileAll(limits []Limit, costs *Costs) ([]*Rule, error) {
 	rules := make([]*Rule, 0, len(limits))
 	for _, l := range limits {
-		r, err := Compile(l)
+		r, err := compile(l, costs)
 		if err != nil {
 			return nil, err
 		}
 		rules = append(rules, r)
 	}
 	return rules, nil
+}
+
+// Costs are the policy's. A nil Rules has none but Requests.
+func (r *Rules) Costs() *Costs {
+	if r == nil {
+		return nil
+	}
+	return r.costs
 }
 
 // Top returns the rules that hold for every tenant. The slice must not be changed.
@@ -308,7 +321,7 @@ func (r *Rules) Own(t Tenant) ([]Held, error) {
 		own[i].Tenant = t.ID
 	}
 	for i := range t.Overrides {
-		if own, err = override(own, &t, &t.Overrides[i]); err != nil {
+		if own, err = r.override(own, &t, &t.Overrides[i]); err != nil {
 			return nil, fmt.Errorf("tenant %s: %w", Quote(t.ID), err)
 		}
 	}
@@ -330,13 +343,13 @@ func (r *Rules) Like(t *Tenant, l *Limit) *Limit {
 }
 
 // override puts one of t's overrides in its place.
-func override(own []Held, t *Tenant, o *Limit) ([]Held, error) {
+func (r *Rules) override(own []Held, t *Tenant, o *Limit) ([]Held, error) {
 	at := slices.IndexFunc(own, func(h Held) bool { return h.Rule.Limit.Name == o.Name })
 	if at >= 0 && own[at].Rule.shares(o) {
 		own[at].Rate, own[at].Burst = o.Rate, o.Burst
 		return own, nil
 	}
-	rule, err := Compile(*o)
+	rule, err := compile(*o, r.costs)
 	if err != nil {
 		return nil, err
 	}

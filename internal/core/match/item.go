@@ -24,6 +24,8 @@ type Item struct {
 	Hold bool
 	// Inherited: the limit is an ancestor's and metered there; these units are not billed there.
 	Inherited bool
+	// Weighs: units may be others than the request's units of requests.
+	Weighs bool
 	// Slots: units are slots, which the request gives back at its end.
 	Slots bool
 	// Queues: a request waits its turn.
@@ -38,8 +40,8 @@ func item(h *limit.Held, rank int, tenant string) Item {
 	l := &h.Rule.Limit
 	it := Item{
 		Rule: h.Rule, Rank: uint16(rank), Own: h.Tenant == tenant && tenant != "",
-		Vet:   len(l.Allow) > 0 || len(l.Deny) > 0 || l.Reserve != limit.Reserve{},
-		Slots: l.Slots > 0, Queues: l.Slots > 0 && l.Queue > 0, Soft: h.Rule.Overage() != nil,
+		Vet:    len(l.Allow) > 0 || len(l.Deny) > 0 || l.Reserve != limit.Reserve{},
+		Weighs: h.Rule.Weighs(), Slots: l.Slots > 0, Queues: l.Slots > 0 && l.Queue > 0, Soft: h.Rule.Overage() != nil,
 	}
 	if len(l.By) == 1 && !strings.Contains(l.By[0], "/") {
 		it.Only = l.By[0]

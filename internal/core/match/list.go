@@ -14,6 +14,8 @@ type List struct {
 	Items []Item
 	// matchers tell which of Items a request meets, limit.MatcherRules to each. None where every request meets all.
 	matchers []*limit.Matcher
+	// Weighs: some of Items do.
+	Weighs bool
 }
 
 // Match returns which of the Items from first on, a multiple of limit.MatcherRules, the request
@@ -84,6 +86,7 @@ func compile(held []limit.Held, order []int, tenant string, trial bool) *List {
 			it.Hold = it.Metered && (i < len(order)-1 || it.Inherited)
 		}
 		rules[i] = it.Rule
+		l.Weighs = l.Weighs || it.Weighs
 	}
 	if slices.ContainsFunc(rules, func(r *limit.Rule) bool { return len(r.Limit.Match) > 0 }) {
 		for part := range slices.Chunk(rules, limit.MatcherRules) {

@@ -67,7 +67,7 @@ func LimitToProto(l limit.Limit) *quotav1.Limit {
 		LockoutMs: l.Lockout.Milliseconds(), Shadow: l.Shadow,
 		ReserveLowPpm: l.Reserve.LowPPM, ReserveNormalPpm: l.Reserve.NormalPPM,
 		FirstTouch: quotav1.Limit_FirstTouch(l.FirstTouch), FallbackHoldMs: l.FallbackHold.Milliseconds(),
-		OnChange: EnumToProto[quotav1.Limit_OnChange](l.OnChange),
+		OnChange: EnumToProto[quotav1.Limit_OnChange](l.OnChange), Cost: weighingToProto(&l.Cost),
 	}
 	for _, v := range l.Variants {
 		out.Variants = append(out.Variants, &quotav1.Variant{Name: v.Name, SharePpm: v.SharePPM, Rate: RateToProto(v.Rate), Burst: v.Burst, Slots: v.Slots})
@@ -181,6 +181,9 @@ func LimitFromProto(p *quotav1.Limit) (limit.Limit, error) {
 		}
 		l.Variants = append(l.Variants, limit.Variant{Name: v.Name, SharePPM: v.SharePpm, Rate: rate, Burst: v.Burst, Slots: v.Slots})
 	}
+	if l.Cost, err = weighingFromProto(p.Cost); err != nil {
+		return limit.Limit{}, fmt.Errorf("limit %s: cost: %w", limit.Quote(p.Name), err)
+	}
 	for _, matches := range [][]limit.Match{l.Match, l.Allow, l.Deny} {
 		if err := limit.Check(matches, l.By); err != nil {
 			return bad("%v", err)
@@ -233,7 +236,7 @@ func PlanFromProto(p *quotav1.Plan) (limit.Plan, error) {
 func PolicyToProto(p *limit.Policy) *quotav1.Policy {
 	out := &quotav1.Policy{
 		Version: p.Version, DefaultPlan: p.DefaultPlan, Limits: limitsToProto(p.Limits),
-		SlotSeconds: int64(p.Slot / time.Second),
+		SlotSeconds: int64(p.Slot / time.Second), Costs: slices.Clone(p.Costs),
 	}
 	for _, plan := range p.Plans {
 		out.Plans = append(out.Plans, PlanToProto(plan))
@@ -259,6 +262,10 @@ func PolicyFromProto(p *quotav1.Policy) (*limit.Policy, error) {
 		return nil, fmt.Errorf("%w: %d plans; at most %d", fault.ErrInvalid, len(p.Plans), limit.MaxPlans)
 	}
 	out := &limit.Policy{Version: p.Version, DefaultPlan: p.DefaultPlan, Slot: time.Duration(p.SlotSeconds) * time.Second}
+	if err := costNames(p.Costs); err != nil {
+		return nil, err
+	}
+	out.Costs = slices.Clone(p.Costs)
 	var err error
 	if out.Limits, err = limitsFromProto(p.Limits, limit.MaxTopLimits); err != nil {
 		return nil, err

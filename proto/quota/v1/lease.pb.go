@@ -524,7 +524,7 @@ func (x Rate_Calendar) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Rate_Calendar.Descriptor instead.
 func (Rate_Calendar) EnumDescriptor() ([]byte, []int) {
-	return file_quota_v1_lease_proto_rawDescGZIP(), []int{12, 0}
+	return file_quota_v1_lease_proto_rawDescGZIP(), []int{15, 0}
 }
 
 type Receipt_Status int32
@@ -592,7 +592,7 @@ func (x Receipt_Status) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Receipt_Status.Descriptor instead.
 func (Receipt_Status) EnumDescriptor() ([]byte, []int) {
-	return file_quota_v1_lease_proto_rawDescGZIP(), []int{23, 0}
+	return file_quota_v1_lease_proto_rawDescGZIP(), []int{26, 0}
 }
 
 // RenewRequest carries at most 4,096 renewals and 1,024 tenants.
@@ -1641,7 +1641,9 @@ type Policy struct {
 	// Named mappings of a door's words to attributes.
 	Gateways []*Gateway `protobuf:"bytes,5,rep,name=gateways,proto3" json:"gateways,omitempty"`
 	// The length of a usage slot in seconds: a divisor of an hour.
-	SlotSeconds   int64 `protobuf:"varint,6,opt,name=slot_seconds,json=slotSeconds,proto3" json:"slot_seconds,omitempty"`
+	SlotSeconds int64 `protobuf:"varint,6,opt,name=slot_seconds,json=slotSeconds,proto3" json:"slot_seconds,omitempty"`
+	// What requests may cost beside `requests`, which is built in: at most 15 names, each once.
+	Costs         []string `protobuf:"bytes,7,rep,name=costs,proto3" json:"costs,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1716,6 +1718,13 @@ func (x *Policy) GetSlotSeconds() int64 {
 		return x.SlotSeconds
 	}
 	return 0
+}
+
+func (x *Policy) GetCosts() []string {
+	if x != nil {
+		return x.Costs
+	}
+	return nil
 }
 
 type Plan struct {
@@ -1821,7 +1830,9 @@ type Limit struct {
 	// How long a silent agent's share stays reserved after its lease, in milliseconds; 0: one term.
 	FallbackHoldMs int64 `protobuf:"varint,25,opt,name=fallback_hold_ms,json=fallbackHoldMs,proto3" json:"fallback_hold_ms,omitempty"`
 	// What becomes of a window under way when the limit changes.
-	OnChange      Limit_OnChange `protobuf:"varint,26,opt,name=on_change,json=onChange,proto3,enum=quota.v1.Limit_OnChange" json:"on_change,omitempty"`
+	OnChange Limit_OnChange `protobuf:"varint,26,opt,name=on_change,json=onChange,proto3,enum=quota.v1.Limit_OnChange" json:"on_change,omitempty"`
+	// What the limit's units are of; absent for requests.
+	Cost          *Weighing `protobuf:"bytes,27,opt,name=cost,proto3" json:"cost,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2038,6 +2049,188 @@ func (x *Limit) GetOnChange() Limit_OnChange {
 	return Limit_ON_CHANGE_UNSPECIFIED
 }
 
+func (x *Limit) GetCost() *Weighing {
+	if x != nil {
+		return x.Cost
+	}
+	return nil
+}
+
+// Weighing is how a limit makes units of what a request costs: the sum of the costs, each times its weight, rounded up
+// once. It has weights, or an attribute and rows.
+type Weighing struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// At most 16, each cost once.
+	Weights []*Weight `protobuf:"bytes,1,rep,name=weights,proto3" json:"weights,omitempty"`
+	// The attribute whose value chooses a row; empty with weights.
+	By string `protobuf:"bytes,2,opt,name=by,proto3" json:"by,omitempty"`
+	// At most 256, each value once. The value `*` is for all others.
+	Rows          []*WeighingRow `protobuf:"bytes,3,rep,name=rows,proto3" json:"rows,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Weighing) Reset() {
+	*x = Weighing{}
+	mi := &file_quota_v1_lease_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Weighing) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Weighing) ProtoMessage() {}
+
+func (x *Weighing) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_lease_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Weighing.ProtoReflect.Descriptor instead.
+func (*Weighing) Descriptor() ([]byte, []int) {
+	return file_quota_v1_lease_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *Weighing) GetWeights() []*Weight {
+	if x != nil {
+		return x.Weights
+	}
+	return nil
+}
+
+func (x *Weighing) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
+}
+
+func (x *Weighing) GetRows() []*WeighingRow {
+	if x != nil {
+		return x.Rows
+	}
+	return nil
+}
+
+// Weight is what one unit of a cost counts.
+type Weight struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// `requests`, or one of the policy's costs.
+	Cost string `protobuf:"bytes,1,opt,name=cost,proto3" json:"cost,omitempty"`
+	// Millionths: 0 to 1,000,000,000,000,000.
+	Micros        int64 `protobuf:"varint,2,opt,name=micros,proto3" json:"micros,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Weight) Reset() {
+	*x = Weight{}
+	mi := &file_quota_v1_lease_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Weight) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Weight) ProtoMessage() {}
+
+func (x *Weight) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_lease_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Weight.ProtoReflect.Descriptor instead.
+func (*Weight) Descriptor() ([]byte, []int) {
+	return file_quota_v1_lease_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *Weight) GetCost() string {
+	if x != nil {
+		return x.Cost
+	}
+	return ""
+}
+
+func (x *Weight) GetMicros() int64 {
+	if x != nil {
+		return x.Micros
+	}
+	return 0
+}
+
+// WeighingRow is the weights of requests whose attribute has a value.
+type WeighingRow struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 1 to 256 bytes.
+	Value string `protobuf:"bytes,1,opt,name=value,proto3" json:"value,omitempty"`
+	// At least 1, at most 16, each cost once.
+	Weights       []*Weight `protobuf:"bytes,2,rep,name=weights,proto3" json:"weights,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WeighingRow) Reset() {
+	*x = WeighingRow{}
+	mi := &file_quota_v1_lease_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WeighingRow) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WeighingRow) ProtoMessage() {}
+
+func (x *WeighingRow) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_lease_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WeighingRow.ProtoReflect.Descriptor instead.
+func (*WeighingRow) Descriptor() ([]byte, []int) {
+	return file_quota_v1_lease_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *WeighingRow) GetValue() string {
+	if x != nil {
+		return x.Value
+	}
+	return ""
+}
+
+func (x *WeighingRow) GetWeights() []*Weight {
+	if x != nil {
+		return x.Weights
+	}
+	return nil
+}
+
 // Variant is a limit as a stable share of the tenants has it; what is absent or 0 is as the limit says.
 type Variant struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2053,7 +2246,7 @@ type Variant struct {
 
 func (x *Variant) Reset() {
 	*x = Variant{}
-	mi := &file_quota_v1_lease_proto_msgTypes[11]
+	mi := &file_quota_v1_lease_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2065,7 +2258,7 @@ func (x *Variant) String() string {
 func (*Variant) ProtoMessage() {}
 
 func (x *Variant) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_lease_proto_msgTypes[11]
+	mi := &file_quota_v1_lease_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2078,7 +2271,7 @@ func (x *Variant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Variant.ProtoReflect.Descriptor instead.
 func (*Variant) Descriptor() ([]byte, []int) {
-	return file_quota_v1_lease_proto_rawDescGZIP(), []int{11}
+	return file_quota_v1_lease_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Variant) GetName() string {
@@ -2130,7 +2323,7 @@ type Rate struct {
 
 func (x *Rate) Reset() {
 	*x = Rate{}
-	mi := &file_quota_v1_lease_proto_msgTypes[12]
+	mi := &file_quota_v1_lease_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2142,7 +2335,7 @@ func (x *Rate) String() string {
 func (*Rate) ProtoMessage() {}
 
 func (x *Rate) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_lease_proto_msgTypes[12]
+	mi := &file_quota_v1_lease_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2155,7 +2348,7 @@ func (x *Rate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rate.ProtoReflect.Descriptor instead.
 func (*Rate) Descriptor() ([]byte, []int) {
-	return file_quota_v1_lease_proto_rawDescGZIP(), []int{12}
+	return file_quota_v1_lease_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Rate) GetUnits() int64 {
@@ -2192,7 +2385,7 @@ type Match struct {
 
 func (x *Match) Reset() {
 	*x = Match{}
-	mi := &file_quota_v1_lease_proto_msgTypes[13]
+	mi := &file_quota_v1_lease_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2204,7 +2397,7 @@ func (x *Match) String() string {
 func (*Match) ProtoMessage() {}
 
 func (x *Match) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_lease_proto_msgTypes[13]
+	mi := &file_quota_v1_lease_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2217,7 +2410,7 @@ func (x *Match) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Match.ProtoReflect.Descriptor instead.
 func (*Match) Descriptor() ([]byte, []int) {
-	return file_quota_v1_lease_proto_rawDescGZIP(), []int{13}
+	return file_quota_v1_lease_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Match) GetAttribute() string {
@@ -2250,7 +2443,7 @@ type Gateway struct {
 
 func (x *Gateway) Reset() {
 	*x = Gateway{}
-	mi := &file_quota_v1_lease_proto_msgTypes[14]
+	mi := &file_quota_v1_lease_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2262,7 +2455,7 @@ func (x *Gateway) String() string {
 func (*Gateway) ProtoMessage() {}
 
 func (x *Gateway) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_lease_proto_msgTypes[14]
+	mi := &file_quota_v1_lease_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2275,7 +2468,7 @@ func (x *Gateway) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Gateway.ProtoReflect.Descriptor instead.
 func (*Gateway) Descriptor() ([]byte, []int) {
-	return file_quota_v1_lease_proto_rawDescGZIP(), []int{14}
+	return file_quota_v1_lease_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Gateway) GetName() string {
@@ -2319,7 +2512,7 @@ type SettleRequest struct {
 
 func (x *SettleRequest) Reset() {
 	*x = SettleRequest{}
-	mi := &file_quota_v1_lease_proto_msgTypes[15]
+	mi := &file_quota_v1_lease_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2331,7 +2524,7 @@ func (x *SettleRequest) String() string {
 func (*SettleRequest) ProtoMessage() {}
 
 func (x *SettleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_lease_proto_msgTypes[15]
+	mi := &file_quota_v1_lease_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2344,7 +2537,7 @@ func (x *SettleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleRequest.ProtoReflect.Descriptor instead.
 func (*SettleRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_lease_proto_rawDescGZIP(), []int{15}
+	return file_quota_v1_lease_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *SettleRequest) GetReports() []*Report {
@@ -2377,7 +2570,7 @@ type LeaseAccounts struct {
 
 func (x *LeaseAccounts) Reset() {
 	*x = LeaseAccounts{}
-	mi := &file_quota_v1_lease_proto_msgTypes[16]
+	mi := &file_quota_v1_lease_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2389,7 +2582,7 @@ func (x *LeaseAccounts) String() string {
 func (*LeaseAccounts) ProtoMessage() {}
 
 func (x *LeaseAccounts) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_lease_proto_msgTypes[16]
+	mi := &file_quota_v1_lease_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2402,7 +2595,7 @@ func (x *LeaseAccounts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseAccounts.ProtoReflect.Descriptor instead.
 func (*LeaseAccounts) Descriptor() ([]byte, []int) {
-	return file_quota_v1_lease_proto_rawDescGZIP(), []int{16}
+	return file_quota_v1_lease_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *LeaseAccounts) GetAgent() string {
@@ -2457,7 +2650,7 @@ type LeaseAccount struct {
 
 func (x *LeaseAccount) Reset() {
 	*x = LeaseAccount{}
-	mi := &file_quota_v1_lease_proto_msgTypes[17]
+	mi := &file_quota_v1_lease_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2469,7 +2662,7 @@ func (x *LeaseAccount) String() string {
 func (*LeaseAccount) ProtoMessage() {}
 
 func (x *LeaseAccount) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_lease_proto_msgTypes[17]
+	mi := &file_quota_v1_lease_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2482,7 +2675,7 @@ func (x *LeaseAccount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseAccount.ProtoReflect.Descriptor instead.
 func (*LeaseAccount) Descriptor() ([]byte, []int) {
-	return file_quota_v1_lease_proto_rawDescGZIP(), []int{17}
+	return file_quota_v1_lease_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *LeaseAccount) GetLimit() string {
@@ -2582,7 +2775,7 @@ type Report struct {
 
 func (x *Report) Reset() {
 	*x = Report{}
-	mi := &file_quota_v1_lease_proto_msgTypes[18]
+	mi := &file_quota_v1_lease_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2594,7 +2787,7 @@ func (x *Report) String() string {
 func (*Report) ProtoMessage() {}
 
 func (x *Report) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_lease_proto_msgTypes[18]
+	mi := &file_quota_v1_lease_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2607,7 +2800,7 @@ func (x *Report) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Report.ProtoReflect.Descriptor instead.
 func (*Report) Descriptor() ([]byte, []int) {
-	return file_quota_v1_lease_proto_rawDescGZIP(), []int{18}
+	return file_quota_v1_lease_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Report) GetAgent() string {
@@ -2708,7 +2901,7 @@ type SettleResponse struct {
 
 func (x *SettleResponse) Reset() {
 	*x = SettleResponse{}
-	mi := &file_quota_v1_lease_proto_msgTypes[19]
+	mi := &file_quota_v1_lease_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2720,7 +2913,7 @@ func (x *SettleResponse) String() string {
 func (*SettleResponse) ProtoMessage() {}
 
 func (x *SettleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_lease_proto_msgTypes[19]
+	mi := &file_quota_v1_lease_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2733,7 +2926,7 @@ func (x *SettleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleResponse.ProtoReflect.Descriptor instead.
 func (*SettleResponse) Descriptor() ([]byte, []int) {
-	return file_quota_v1_lease_proto_rawDescGZIP(), []int{19}
+	return file_quota_v1_lease_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *SettleResponse) GetReceipts() []*Receipt {
@@ -2761,7 +2954,7 @@ type FrontiersRequest struct {
 
 func (x *FrontiersRequest) Reset() {
 	*x = FrontiersRequest{}
-	mi := &file_quota_v1_lease_proto_msgTypes[20]
+	mi := &file_quota_v1_lease_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2773,7 +2966,7 @@ func (x *FrontiersRequest) String() string {
 func (*FrontiersRequest) ProtoMessage() {}
 
 func (x *FrontiersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_lease_proto_msgTypes[20]
+	mi := &file_quota_v1_lease_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2786,7 +2979,7 @@ func (x *FrontiersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FrontiersRequest.ProtoReflect.Descriptor instead.
 func (*FrontiersRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_lease_proto_rawDescGZIP(), []int{20}
+	return file_quota_v1_lease_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *FrontiersRequest) GetAgent() string {
@@ -2815,7 +3008,7 @@ type FrontiersResponse struct {
 
 func (x *FrontiersResponse) Reset() {
 	*x = FrontiersResponse{}
-	mi := &file_quota_v1_lease_proto_msgTypes[21]
+	mi := &file_quota_v1_lease_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2827,7 +3020,7 @@ func (x *FrontiersResponse) String() string {
 func (*FrontiersResponse) ProtoMessage() {}
 
 func (x *FrontiersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_lease_proto_msgTypes[21]
+	mi := &file_quota_v1_lease_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2840,7 +3033,7 @@ func (x *FrontiersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FrontiersResponse.ProtoReflect.Descriptor instead.
 func (*FrontiersResponse) Descriptor() ([]byte, []int) {
-	return file_quota_v1_lease_proto_rawDescGZIP(), []int{21}
+	return file_quota_v1_lease_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *FrontiersResponse) GetLedger() string {
@@ -2873,7 +3066,7 @@ type Frontier struct {
 
 func (x *Frontier) Reset() {
 	*x = Frontier{}
-	mi := &file_quota_v1_lease_proto_msgTypes[22]
+	mi := &file_quota_v1_lease_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2885,7 +3078,7 @@ func (x *Frontier) String() string {
 func (*Frontier) ProtoMessage() {}
 
 func (x *Frontier) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_lease_proto_msgTypes[22]
+	mi := &file_quota_v1_lease_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2898,7 +3091,7 @@ func (x *Frontier) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Frontier.ProtoReflect.Descriptor instead.
 func (*Frontier) Descriptor() ([]byte, []int) {
-	return file_quota_v1_lease_proto_rawDescGZIP(), []int{22}
+	return file_quota_v1_lease_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Frontier) GetEpoch() int64 {
@@ -2943,7 +3136,7 @@ type Receipt struct {
 
 func (x *Receipt) Reset() {
 	*x = Receipt{}
-	mi := &file_quota_v1_lease_proto_msgTypes[23]
+	mi := &file_quota_v1_lease_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2955,7 +3148,7 @@ func (x *Receipt) String() string {
 func (*Receipt) ProtoMessage() {}
 
 func (x *Receipt) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_lease_proto_msgTypes[23]
+	mi := &file_quota_v1_lease_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2968,7 +3161,7 @@ func (x *Receipt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Receipt.ProtoReflect.Descriptor instead.
 func (*Receipt) Descriptor() ([]byte, []int) {
-	return file_quota_v1_lease_proto_rawDescGZIP(), []int{23}
+	return file_quota_v1_lease_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Receipt) GetStatus() Receipt_Status {
@@ -3116,17 +3309,18 @@ const file_quota_v1_lease_proto_rawDesc = "" +
 	"\x10MODE_UNSPECIFIED\x10\x00\x12\x0f\n" +
 	"\vMODE_NORMAL\x10\x01\x12\x12\n" +
 	"\x0eMODE_ALLOW_ALL\x10\x02\x12\x13\n" +
-	"\x0fMODE_SHADOW_ALL\x10\x03\"\xe6\x01\n" +
+	"\x0fMODE_SHADOW_ALL\x10\x03\"\xfc\x01\n" +
 	"\x06Policy\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x03R\aversion\x12!\n" +
 	"\fdefault_plan\x18\x02 \x01(\tR\vdefaultPlan\x12'\n" +
 	"\x06limits\x18\x03 \x03(\v2\x0f.quota.v1.LimitR\x06limits\x12$\n" +
 	"\x05plans\x18\x04 \x03(\v2\x0e.quota.v1.PlanR\x05plans\x12-\n" +
 	"\bgateways\x18\x05 \x03(\v2\x11.quota.v1.GatewayR\bgateways\x12!\n" +
-	"\fslot_seconds\x18\x06 \x01(\x03R\vslotSeconds\"C\n" +
+	"\fslot_seconds\x18\x06 \x01(\x03R\vslotSeconds\x12\x14\n" +
+	"\x05costs\x18\a \x03(\tR\x05costs\"C\n" +
 	"\x04Plan\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12'\n" +
-	"\x06limits\x18\x02 \x03(\v2\x0f.quota.v1.LimitR\x06limits\"\xf4\v\n" +
+	"\x06limits\x18\x02 \x03(\v2\x0f.quota.v1.LimitR\x06limits\"\x9c\f\n" +
 	"\x05Limit\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12%\n" +
 	"\x05match\x18\x02 \x03(\v2\x0f.quota.v1.MatchR\x05match\x12\x0e\n" +
@@ -3158,7 +3352,8 @@ const file_quota_v1_lease_proto_rawDesc = "" +
 	"\vfirst_touch\x18\x18 \x01(\x0e2\x1a.quota.v1.Limit.FirstTouchR\n" +
 	"firstTouch\x12(\n" +
 	"\x10fallback_hold_ms\x18\x19 \x01(\x03R\x0efallbackHoldMs\x125\n" +
-	"\ton_change\x18\x1a \x01(\x0e2\x18.quota.v1.Limit.OnChangeR\bonChange\"\xd5\x01\n" +
+	"\ton_change\x18\x1a \x01(\x0e2\x18.quota.v1.Limit.OnChangeR\bonChange\x12&\n" +
+	"\x04cost\x18\x1b \x01(\v2\x12.quota.v1.WeighingR\x04cost\"\xd5\x01\n" +
 	"\tAlgorithm\x12\x19\n" +
 	"\x15ALGORITHM_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16ALGORITHM_TOKEN_BUCKET\x10\x01\x12\x1a\n" +
@@ -3185,7 +3380,17 @@ const file_quota_v1_lease_proto_rawDesc = "" +
 	"\bOnChange\x12\x19\n" +
 	"\x15ON_CHANGE_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eON_CHANGE_KEEP\x10\x01\x12\x15\n" +
-	"\x11ON_CHANGE_PRORATE\x10\x02\"\x8a\x01\n" +
+	"\x11ON_CHANGE_PRORATE\x10\x02\"q\n" +
+	"\bWeighing\x12*\n" +
+	"\aweights\x18\x01 \x03(\v2\x10.quota.v1.WeightR\aweights\x12\x0e\n" +
+	"\x02by\x18\x02 \x01(\tR\x02by\x12)\n" +
+	"\x04rows\x18\x03 \x03(\v2\x15.quota.v1.WeighingRowR\x04rows\"4\n" +
+	"\x06Weight\x12\x12\n" +
+	"\x04cost\x18\x01 \x01(\tR\x04cost\x12\x16\n" +
+	"\x06micros\x18\x02 \x01(\x03R\x06micros\"O\n" +
+	"\vWeighingRow\x12\x14\n" +
+	"\x05value\x18\x01 \x01(\tR\x05value\x12*\n" +
+	"\aweights\x18\x02 \x03(\v2\x10.quota.v1.WeightR\aweights\"\x8a\x01\n" +
 	"\aVariant\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1b\n" +
 	"\tshare_ppm\x18\x02 \x01(\x03R\bsharePpm\x12\"\n" +
@@ -3296,7 +3501,7 @@ func file_quota_v1_lease_proto_rawDescGZIP() []byte {
 }
 
 var file_quota_v1_lease_proto_enumTypes = make([]protoimpl.EnumInfo, 10)
-var file_quota_v1_lease_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
+var file_quota_v1_lease_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
 var file_quota_v1_lease_proto_goTypes = []any{
 	(Renewal_Kind)(0),         // 0: quota.v1.Renewal.Kind
 	(Grant_Status)(0),         // 1: quota.v1.Grant.Status
@@ -3319,20 +3524,23 @@ var file_quota_v1_lease_proto_goTypes = []any{
 	(*Policy)(nil),            // 18: quota.v1.Policy
 	(*Plan)(nil),              // 19: quota.v1.Plan
 	(*Limit)(nil),             // 20: quota.v1.Limit
-	(*Variant)(nil),           // 21: quota.v1.Variant
-	(*Rate)(nil),              // 22: quota.v1.Rate
-	(*Match)(nil),             // 23: quota.v1.Match
-	(*Gateway)(nil),           // 24: quota.v1.Gateway
-	(*SettleRequest)(nil),     // 25: quota.v1.SettleRequest
-	(*LeaseAccounts)(nil),     // 26: quota.v1.LeaseAccounts
-	(*LeaseAccount)(nil),      // 27: quota.v1.LeaseAccount
-	(*Report)(nil),            // 28: quota.v1.Report
-	(*SettleResponse)(nil),    // 29: quota.v1.SettleResponse
-	(*FrontiersRequest)(nil),  // 30: quota.v1.FrontiersRequest
-	(*FrontiersResponse)(nil), // 31: quota.v1.FrontiersResponse
-	(*Frontier)(nil),          // 32: quota.v1.Frontier
-	(*Receipt)(nil),           // 33: quota.v1.Receipt
-	nil,                       // 34: quota.v1.Gateway.DescriptorsEntry
+	(*Weighing)(nil),          // 21: quota.v1.Weighing
+	(*Weight)(nil),            // 22: quota.v1.Weight
+	(*WeighingRow)(nil),       // 23: quota.v1.WeighingRow
+	(*Variant)(nil),           // 24: quota.v1.Variant
+	(*Rate)(nil),              // 25: quota.v1.Rate
+	(*Match)(nil),             // 26: quota.v1.Match
+	(*Gateway)(nil),           // 27: quota.v1.Gateway
+	(*SettleRequest)(nil),     // 28: quota.v1.SettleRequest
+	(*LeaseAccounts)(nil),     // 29: quota.v1.LeaseAccounts
+	(*LeaseAccount)(nil),      // 30: quota.v1.LeaseAccount
+	(*Report)(nil),            // 31: quota.v1.Report
+	(*SettleResponse)(nil),    // 32: quota.v1.SettleResponse
+	(*FrontiersRequest)(nil),  // 33: quota.v1.FrontiersRequest
+	(*FrontiersResponse)(nil), // 34: quota.v1.FrontiersResponse
+	(*Frontier)(nil),          // 35: quota.v1.Frontier
+	(*Receipt)(nil),           // 36: quota.v1.Receipt
+	nil,                       // 37: quota.v1.Gateway.DescriptorsEntry
 }
 var file_quota_v1_lease_proto_depIdxs = []int32{
 	11, // 0: quota.v1.RenewRequest.renewals:type_name -> quota.v1.Renewal
@@ -3348,40 +3556,44 @@ var file_quota_v1_lease_proto_depIdxs = []int32{
 	2,  // 10: quota.v1.Switches.mode:type_name -> quota.v1.Switches.Mode
 	20, // 11: quota.v1.Policy.limits:type_name -> quota.v1.Limit
 	19, // 12: quota.v1.Policy.plans:type_name -> quota.v1.Plan
-	24, // 13: quota.v1.Policy.gateways:type_name -> quota.v1.Gateway
+	27, // 13: quota.v1.Policy.gateways:type_name -> quota.v1.Gateway
 	20, // 14: quota.v1.Plan.limits:type_name -> quota.v1.Limit
-	23, // 15: quota.v1.Limit.match:type_name -> quota.v1.Match
+	26, // 15: quota.v1.Limit.match:type_name -> quota.v1.Match
 	3,  // 16: quota.v1.Limit.algorithm:type_name -> quota.v1.Limit.Algorithm
-	22, // 17: quota.v1.Limit.rate:type_name -> quota.v1.Rate
+	25, // 17: quota.v1.Limit.rate:type_name -> quota.v1.Rate
 	4,  // 18: quota.v1.Limit.on_outage:type_name -> quota.v1.Limit.Outage
 	5,  // 19: quota.v1.Limit.enforcement:type_name -> quota.v1.Limit.Enforcement
-	23, // 20: quota.v1.Limit.allow:type_name -> quota.v1.Match
-	23, // 21: quota.v1.Limit.deny:type_name -> quota.v1.Match
-	21, // 22: quota.v1.Limit.variants:type_name -> quota.v1.Variant
+	26, // 20: quota.v1.Limit.allow:type_name -> quota.v1.Match
+	26, // 21: quota.v1.Limit.deny:type_name -> quota.v1.Match
+	24, // 22: quota.v1.Limit.variants:type_name -> quota.v1.Variant
 	6,  // 23: quota.v1.Limit.first_touch:type_name -> quota.v1.Limit.FirstTouch
 	7,  // 24: quota.v1.Limit.on_change:type_name -> quota.v1.Limit.OnChange
-	22, // 25: quota.v1.Variant.rate:type_name -> quota.v1.Rate
-	8,  // 26: quota.v1.Rate.calendar:type_name -> quota.v1.Rate.Calendar
-	34, // 27: quota.v1.Gateway.descriptors:type_name -> quota.v1.Gateway.DescriptorsEntry
-	28, // 28: quota.v1.SettleRequest.reports:type_name -> quota.v1.Report
-	26, // 29: quota.v1.SettleRequest.accounts:type_name -> quota.v1.LeaseAccounts
-	27, // 30: quota.v1.LeaseAccounts.limits:type_name -> quota.v1.LeaseAccount
-	33, // 31: quota.v1.SettleResponse.receipts:type_name -> quota.v1.Receipt
-	32, // 32: quota.v1.FrontiersResponse.frontiers:type_name -> quota.v1.Frontier
-	9,  // 33: quota.v1.Receipt.status:type_name -> quota.v1.Receipt.Status
-	10, // 34: quota.v1.LeaseService.Renew:input_type -> quota.v1.RenewRequest
-	15, // 35: quota.v1.LeaseService.Watch:input_type -> quota.v1.WatchRequest
-	25, // 36: quota.v1.LeaseService.Settle:input_type -> quota.v1.SettleRequest
-	30, // 37: quota.v1.LeaseService.Frontiers:input_type -> quota.v1.FrontiersRequest
-	12, // 38: quota.v1.LeaseService.Renew:output_type -> quota.v1.RenewResponse
-	16, // 39: quota.v1.LeaseService.Watch:output_type -> quota.v1.WatchResponse
-	29, // 40: quota.v1.LeaseService.Settle:output_type -> quota.v1.SettleResponse
-	31, // 41: quota.v1.LeaseService.Frontiers:output_type -> quota.v1.FrontiersResponse
-	38, // [38:42] is the sub-list for method output_type
-	34, // [34:38] is the sub-list for method input_type
-	34, // [34:34] is the sub-list for extension type_name
-	34, // [34:34] is the sub-list for extension extendee
-	0,  // [0:34] is the sub-list for field type_name
+	21, // 25: quota.v1.Limit.cost:type_name -> quota.v1.Weighing
+	22, // 26: quota.v1.Weighing.weights:type_name -> quota.v1.Weight
+	23, // 27: quota.v1.Weighing.rows:type_name -> quota.v1.WeighingRow
+	22, // 28: quota.v1.WeighingRow.weights:type_name -> quota.v1.Weight
+	25, // 29: quota.v1.Variant.rate:type_name -> quota.v1.Rate
+	8,  // 30: quota.v1.Rate.calendar:type_name -> quota.v1.Rate.Calendar
+	37, // 31: quota.v1.Gateway.descriptors:type_name -> quota.v1.Gateway.DescriptorsEntry
+	31, // 32: quota.v1.SettleRequest.reports:type_name -> quota.v1.Report
+	29, // 33: quota.v1.SettleRequest.accounts:type_name -> quota.v1.LeaseAccounts
+	30, // 34: quota.v1.LeaseAccounts.limits:type_name -> quota.v1.LeaseAccount
+	36, // 35: quota.v1.SettleResponse.receipts:type_name -> quota.v1.Receipt
+	35, // 36: quota.v1.FrontiersResponse.frontiers:type_name -> quota.v1.Frontier
+	9,  // 37: quota.v1.Receipt.status:type_name -> quota.v1.Receipt.Status
+	10, // 38: quota.v1.LeaseService.Renew:input_type -> quota.v1.RenewRequest
+	15, // 39: quota.v1.LeaseService.Watch:input_type -> quota.v1.WatchRequest
+	28, // 40: quota.v1.LeaseService.Settle:input_type -> quota.v1.SettleRequest
+	33, // 41: quota.v1.LeaseService.Frontiers:input_type -> quota.v1.FrontiersRequest
+	12, // 42: quota.v1.LeaseService.Renew:output_type -> quota.v1.RenewResponse
+	16, // 43: quota.v1.LeaseService.Watch:output_type -> quota.v1.WatchResponse
+	32, // 44: quota.v1.LeaseService.Settle:output_type -> quota.v1.SettleResponse
+	34, // 45: quota.v1.LeaseService.Frontiers:output_type -> quota.v1.FrontiersResponse
+	42, // [42:46] is the sub-list for method output_type
+	38, // [38:42] is the sub-list for method input_type
+	38, // [38:38] is the sub-list for extension type_name
+	38, // [38:38] is the sub-list for extension extendee
+	0,  // [0:38] is the sub-list for field type_name
 }
 
 func init() { file_quota_v1_lease_proto_init() }
@@ -3395,7 +3607,7 @@ func file_quota_v1_lease_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_quota_v1_lease_proto_rawDesc), len(file_quota_v1_lease_proto_rawDesc)),
 			NumEnums:      10,
-			NumMessages:   25,
+			NumMessages:   28,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

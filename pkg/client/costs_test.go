@@ -1,0 +1,360 @@
+package client
+
+import (
+	"errors"
+	"math/big"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/f4ee788f/quota/internal/core/lease/memstore"
+	"github.com/f4ee788f/quota/internal/core/ledger"
+	"github.com/f4ee788f/quota/internal/core/limit"
+)
+
+// costly is a policy of requests, tokens in and out, whose limits hardly refill while a test runs: one counts requests,
+// one tokens out, one a sum, and one a sum by model.
+func costly(requests, out, sum, byModel int64) *limit.Policy {
+	weights := func(in, out int64) []limit.Weight {
+		return []limit.Weight{{Cost: "in", Micros: in}, {Cost: "out", Micros: out}}
+	}
+	limits := []limit.Limit{hourly("requests", requests), hourly("out", out), hourly("sum", sum), hourly("model", byModel)}
+	limits[1].Cost.Weights = weights(0, limit.Micro)[1:]
+	limits[2].Cost.Weights = weights(limit.Micro, 4_500_000)
+	limits[3].Cost = limit.Weighing{By: "model", Rows: []limit.WeighingRow{
+		{Value: "small", Weights: weights(150_000, 600_000)}, {Value: "large", Weights: weights(3_000_000, 15_000_000)}, {Value: "free", Weights: weights(0, 0)},
+	}}
+	p := plans(1, limits...)
+	for i := range limits {
+		limits[i].Enforcement, limits[i].EpsilonPPM = limit.Strict, 0
+	}
+	p.Costs = []string{"in", "out"}
+	return p
+}
+
+func costing(n int64, costs []Cost, attributes []Attribute) Request {
+	return Request{Units: n, Costs: costs, Attributes: attributes}
+}
+
+func model(name string) Attribute { return Attribute{"model", name} }
+
+// A request takes of each limit what that makes of its costs, all or nothing, and each meter has its limit's units.
+func TestDecideByCosts(t *testing.T) {
+	bubble(t, costly(100, 1000, 10_000, 500), func(t *testing.T, s *fake) {
+		s.leases = memstore.New()
+		c := dial(t, s, WithReportInterval(50*time.Millisecond))
+		decide := func(m string, n, in, out int64) Decision {
+			return c.Decide(t.Context(), costing(n, []Cost{{"in", in}, {"out", out}}, []Attribute{tenant("a"), model(m)}))
+		}
+		for i := range 6 { // of the same attributes: known from the third on
+			if d := decide("small", 1, 101, 50); !d.Allowed || d.Reason != ReasonLimit {
+				t.Errorf("request %d: %+v %s", i, d, d.Reason)
+			}
+		}
+		// 6 requests; 300 of 1000 out; 6 × (101 + 225) = 1956; 6 × ⌈15.15 + 30⌉ = 276 of 500.
+		if d := decide("small", 1, 0, 701); d.Allowed || d.Limit() != "out" {
+			t.Errorf("701 of the 700 tokens left: %+v by %s", d, d.Limit())
+		}
+		if d := decide("large", 1, 75, 0); d.Allowed || d.Limit() != "model" { // 225 of 224
+			t.Errorf("225 of the 224 left by model: %+v by %s", d, d.Limit())
+		}
+		if d := decide("large", 0, 74, 0); !d.Allowed {
+			t.Errorf("222 of the 224 left by model: %+v by %s", d, d.Limit())
+		}
+		if d := decide("free", 0, 0, 700); !d.Allowed { // and 3150 of the sum
+			t.Errorf("the last 700 tokens: %+v by %s", d, d.Limit())
+		}
+		// A limit of which it needs nothing does not deny it, though nothing is left there.
+		if d := decide("free", 1, 0, 0); !d.Allowed {
+			t.Errorf("a request without tokens: %+v by %s", d, d.Limit())
+		}
+		if d := decide("free", 0, 0, 1); d.Allowed || d.Limit() != "out" {
+			t.Errorf("a token of none: %+v by %s", d, d.Limit())
+		}
+		if d := c.Allow(t.Context(), tenant("a"), model("free")); !d.Allowed {
+			t.Errorf("Allow: %+v by %s", d, d.Limit())
+		}
+		shut(t, c)
+		for meter, want := range map[string]int64{"requests": 8, "out": 1000, "sum": 1956 + 74 + 3150, "model": 276 + 222} {
+			if got := s.billed(func(r ledger.Row) bool { return r.Meter == meter }); got != want {
+				t.Errorf("meter %s has %d units, want %d", meter, got, want)
+			}
+		}
+	})
+}
+
+// What cannot be is refused, takes nothing, and ends no reservation.
+func TestInvalidCosts(t *testing.T) {
+	bubble(t, costly(100, 1000, 10_000, 500), func(t *testing.T, s *fake) {
+		s.leases = memstore.New()
+		c := dial(t, s, WithReportInterval(50*time.Millisecond))
+		who := []Attribute{tenant("a"), model("small")}
+		for range 3 { // a known request is refused as well
+			if d := c.Decide(t.Context(), costing(1, []Cost{{"in", 1}}, who)); !d.Allowed {
+				t.Fatalf("%+v %s", d, d.Reason)
+			}
+		}
+		res, d := c.ReserveRequest(t.Context(), costing(1, []Cost{{"out", 2}}, who))
+		if !d.Allowed {
+			t.Fatalf("%+v %s", d, d.Reason)
+		}
+		var why *NotBookedError
+		for name, q := range map[string]Request{
+			"an unknown cost":     costing(1, []Cost{{"bytes", 1}}, who),
+			"none of an unknown":  costing(1, []Cost{{"bytes", 0}}, who),
+			"without a name":      costing(1, []Cost{{"", 1}}, who),
+			"requests by name":    costing(1, []Cost{{"requests", 1}}, who),
+			"one twice":           costing(1, []Cost{{"in", 1}, {"in", 1}}, who),
+			"below 0":             costing(1, []Cost{{"in", -1}}, who),
+			"too much":            costing(1, []Cost{{"in", limit.MaxUnits + 1}}, who),
+			"2^63 - 1":            costing(1, []Cost{{"in", 1<<63 - 1}}, who),
+			"-2^63":               costing(1, []Cost{{"in", -1 << 63}}, who),
+			"requests below 0":    costing(-1, []Cost{{"in", 1}}, who),
+			"too much of a sum":   costing(1, []Cost{{"out", 900_000_000}}, who),
+			"too many costs":      costing(1, make([]Cost, 20), who),
+			"a model of no row":   costing(1, nil, []Attribute{tenant("a"), model("huge")}),
+			"of no model at all":  costing(1, nil, []Attribute{tenant("a")}),
+			"an unknown one only": costing(0, []Cost{{"bytes", 1}}, who),
+		} {
+			for range 3 {
+				if d := c.Decide(t.Context(), q); d.Allowed || d.Reason != ReasonInvalid {
+					t.Errorf("%s: %+v %s", name, d, d.Reason)
+				}
+			}
+			if r, d := c.ReserveRequest(t.Context(), q); r != nil || d.Reason != ReasonInvalid {
+				t.Errorf("%s reserved: %+v %s", name, d, d.Reason)
+			}
+			if err := c.Book(t.Context(), costing(1, nil, who), q); !errors.As(err, &why) || why.Reason != ReasonInvalid {
+				t.Errorf("%s booked: %v", name, err)
+			}
+			ds := c.AllowTogether(t.Context(), []Request{costing(1, []Cost{{"in", 1}}, who), q})
+			if !ds[0].Allowed || ds[1].Allowed || ds[1].Reason != ReasonInvalid {
+				t.Errorf("%s together: %+v", name, ds)
+			}
+			if len(q.Attributes) == 2 && q.Attributes[1] == who[1] {
+				if err := res.Commit(q.Units, q.Costs...); !errors.Is(err, ErrCost) {
+					t.Errorf("%s committed: %v", name, err)
+				}
+			}
+		}
+		if err := res.Commit(0, Cost{"out", 10}); err != nil { // no request, and eight more tokens than were reserved
+			t.Errorf("Commit: %v", err)
+		}
+		shut(t, c)
+		for meter, want := range map[string]int64{"requests": 3, "out": 10, "sum": 3 + 45, "model": 3 + 6} {
+			if got := s.billed(func(r ledger.Row) bool { return r.Meter == meter }); got != want {
+				t.Errorf("meter %s has %d units, want %d", meter, got, want)
+			}
+		}
+	})
+}
+
+// books is an independent account of costly's limits.
+type books struct{ left, spent map[string]int64 }
+
+// units are what each limit makes of a request's costs, by exact fractions.
+func (b *books) units(m string, n, in, out int64) map[string]int64 {
+	up := func(parts ...int64) int64 {
+		sum := new(big.Rat)
+		for i := 0; i < len(parts); i += 2 {
+			sum.Add(sum, new(big.Rat).Mul(big.NewRat(parts[i], limit.Micro), new(big.Rat).SetInt64(parts[i+1])))
+		}
+		q, r := new(big.Int).QuoRem(sum.Num(), sum.Denom(), new(big.Int))
+		if r.Sign() > 0 {
+			q.Add(q, big.NewInt(1))
+		}
+		return q.Int64()
+	}
+	all := map[string]int64{"requests": n, "out": out, "sum": up(limit.Micro, in, 4_500_000, out)}
+	switch m {
+	case "small":
+		all["model"] = up(150_000, in, 600_000, out)
+	case "large":
+		all["model"] = up(3_000_000, in, 15_000_000, out)
+	}
+	return all
+}
+
+func (b *books) fits(units map[string]int64) bool {
+	for l, n := range units {
+		if n > 0 && n > b.left[l] {
+			return false
+		}
+	}
+	return true
+}
+
+// take spends units; with less than none it puts them back.
+func (b *books) take(units map[string]int64, times int64) {
+	for l, n := range units {
+		b.left[l] -= times * n
+		b.spent[l] += times * n
+	}
+}
+
+// Whatever is asked, reserved and booked, every limit has exactly what an account of its own says, and so has its meter.
+func TestCostsAddUp(t *testing.T) {
+	for seed := range uint64(4) {
+		bubble(t, costly(300, 20_000, 150_000, 80_000), func(t *testing.T, s *fake) {
+			s.leases = memstore.New()
+			c := dial(t, s, WithReportInterval(50*time.Millisecond), WithReservationTime(time.Hour))
+			r := rand.New(rand.NewPCG(46, seed))
+			b := books{map[string]int64{"requests": 300, "out": 20_000, "sum": 150_000, "model": 80_000}, map[string]int64{}}
+			allowed, denied := 0, 0
+			check := func(what string, d Decision, fits bool) {
+				t.Helper()
+				if d.Allowed != fits {
+					t.Fatalf("seed %d: %s is %+v (%s of %s), and fits: %t; left %v", seed, what, d, d.Reason, d.Limit(), fits, b.left)
+				}
+				if fits {
+					allowed++
+				} else {
+					denied++
+				}
+			}
+			draw := func() (m string, n, in, out int64, q Request) {
+				m, n, in, out = []string{"small", "large", "free"}[r.IntN(3)], r.Int64N(3), r.Int64N(500)*r.Int64N(3), r.Int64N(300)*r.Int64N(3)
+				return m, n, in, out, costing(n, []Cost{{"in", in}, {"out", out}}, []Attribute{tenant("a"), model(m)})
+			}
+			for range 400 {
+				m, n, in, out, q := draw()
+				if n+in+out == 0 {
+					continue
+				}
+				units := b.units(m, n, in, out)
+				switch r.IntN(8) {
+				default:
+					d := c.Decide(t.Context(), q)
+					check("a request", d, b.fits(units))
+					if d.Allowed {
+						b.take(units, 1)
+					}
+				case 0: // what it costs turns out to be something else
+					res, d := c.ReserveRequest(t.Context(), q)
+					check("a reservation", d, b.fits(units))
+					if !d.Allowed {
+						continue
+					}
+					if c.Stats().Reservations != 1 {
+						t.Errorf("%d reservations", c.Stats().Reservations)
+					}
+					in, out := r.Int64N(2*in+2), r.Int64N(2*out+2)
+					if err := res.Commit(n, Cost{"out", out}, Cost{"in", in}); err != nil {
+						t.Fatal(err)
+					}
+					b.take(b.units(m, n, in, out), 1)
+				case 1:
+					m2, n2, in2, out2, q2 := draw()
+					if n2+in2+out2 == 0 {
+						continue
+					}
+					second := b.units(m2, n2, in2, out2)
+					fits := b.fits(units)
+					b.take(units, 1)
+					both := fits && b.fits(second)
+					ds := c.AllowTogether(t.Context(), []Request{q, q2})
+					check("two requests", Decision{Allowed: ds[0].Allowed && ds[1].Allowed, Reason: ds[1].Reason}, both)
+					if both {
+						b.take(second, 1)
+					} else {
+						b.take(units, -1)
+					}
+				case 2:
+					if r.IntN(8) == 0 {
+						if err := c.Book(t.Context(), q); err != nil {
+							t.Fatal(err)
+						}
+						b.take(units, 1)
+					}
+				}
+			}
+			if allowed < 50 || denied < 50 {
+				t.Errorf("%d allowed and %d denied; the cases are too alike", allowed, denied)
+			}
+			shut(t, c)
+			for meter, want := range b.spent {
+				if got := s.billed(func(r ledger.Row) bool { return r.Meter == meter }); got != want {
+					t.Errorf("seed %d: meter %s has %d units, want %d", seed, meter, got, want)
+				}
+			}
+		})
+	}
+}
+
+// A reservation keeps the buckets of limits of which it has nothing, for its commit may spend of them.
+func TestReservationsCommitWhatTheyDidNotReserve(t *testing.T) {
+	bubble(t, costly(100, 1000, 10_000, 500), func(t *testing.T, s *fake) {
+		s.leases = memstore.New()
+		c := dial(t, s, WithReportInterval(50*time.Millisecond), WithReservationTime(time.Hour), WithIdle(time.Second))
+		res, d := c.ReserveRequest(t.Context(), costing(1, nil, []Attribute{tenant("a"), model("large")}))
+		if !d.Allowed {
+			t.Fatalf("%+v %s", d, d.Reason)
+		}
+		time.Sleep(10 * time.Minute) // buckets without use are dropped
+		if got := c.Stats().Buckets; got != 4 {
+			t.Errorf("%d buckets are left, want 4", got)
+		}
+		if err := res.Commit(1, Cost{"in", 7}, Cost{"out", 3}); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(10 * time.Minute)
+		if got := c.Stats().Buckets; got != 0 {
+			t.Errorf("%d buckets are left after the end, want none", got)
+		}
+		shut(t, c)
+		for meter, want := range map[string]int64{"requests": 1, "out": 3, "sum": 21, "model": 66} {
+			if got := s.billed(func(r ledger.Row) bool { return r.Meter == meter }); got != want {
+				t.Errorf("meter %s has %d units, want %d", meter, got, want)
+			}
+		}
+	})
+}
+
+// A reservation of costs is extended, billed what it used when it expires, and committed late, each limit by its weights.
+func TestReservationsOfCosts(t *testing.T) {
+	bubble(t, costly(100, 1000, 10_000, 500), func(t *testing.T, s *fake) {
+		s.leases = memstore.New()
+		c := dial(t, s, WithReportInterval(50*time.Millisecond), WithReservationTime(time.Minute))
+		billed := func(requests, out, sum, byModel int64) {
+			t.Helper()
+			time.Sleep(time.Second)
+			for meter, want := range map[string]int64{"requests": requests, "out": out, "sum": sum, "model": byModel} {
+				if got := s.billed(func(r ledger.Row) bool { return r.Meter == meter }); got != want {
+					t.Errorf("meter %s has %d units, want %d", meter, got, want)
+				}
+			}
+		}
+		who := []Attribute{tenant("a"), model("small")}
+		r, d := c.ReserveRequest(t.Context(), costing(1, []Cost{{"in", 9}, {"out", 600}}, who))
+		if !d.Allowed {
+			t.Fatalf("%+v %s", d, d.Reason)
+		}
+		if d := r.Extend(t.Context(), 0, Cost{"out", 401}); d.Allowed || d.Limit() != "out" {
+			t.Errorf("extended by 401 of 400: %+v by %s", d, d.Limit())
+		}
+		if d := r.Extend(t.Context(), 0, Cost{"out", 100}); !d.Allowed {
+			t.Errorf("extended: %+v by %s", d, d.Limit())
+		}
+		if d := r.Extend(t.Context(), 0, Cost{"bytes", 1}); d.Reason != ReasonInvalid {
+			t.Errorf("extended by an unknown cost: %+v %s", d, d.Reason)
+		}
+		if err := r.Use(1, Cost{"in", 9}, Cost{"out", 650}); err != nil {
+			t.Error(err)
+		}
+		if err := r.Use(1, Cost{"bytes", 1}); !errors.Is(err, ErrCost) {
+			t.Errorf("an unknown cost: %v", err)
+		}
+		if err := r.Use(1, Cost{"out", 300_000_000}); !errors.Is(err, ErrCost) {
+			t.Errorf("more than a limit's units: %v", err)
+		}
+		billed(0, 0, 0, 0)
+		time.Sleep(time.Minute)
+		billed(1, 650, 9+2925, 392) // ⌈0.15 × 9 + 0.6 × 650⌉
+		if err := r.Commit(1, Cost{"in", 10}, Cost{"out", 651}); err != nil || !r.Late() {
+			t.Errorf("committed late: %v", err)
+		}
+		billed(1, 651, 10+2930, 393) // ⌈4.5 × 651⌉ and ⌈1.5 + 390.6⌉
+		shut(t, c)
+		billed(1, 651, 10+2930, 393)
+	})
+}

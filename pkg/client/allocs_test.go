@@ -12,8 +12,14 @@ import (
 // allocatesNothing fails if a request's decisions allocate, or are not as they should be.
 func allocatesNothing(t *testing.T, c *Client, allowed bool, request ...Attribute) {
 	t.Helper()
+	decidesWithout(t, allowed, func() Decision { return c.Allow(t.Context(), request...) })
+}
+
+// decidesWithout fails if decisions allocate, or are not as they should be.
+func decidesWithout(t *testing.T, allowed bool, decide func() Decision) {
+	t.Helper()
 	var last Decision
-	ask := func() { last = c.Allow(t.Context(), request...) }
+	ask := func() { last = decide() }
 	for range 100 {
 		ask()
 	}
@@ -35,6 +41,30 @@ func TestAnAllowedDecisionAllocatesNothing(t *testing.T) {
 			s.tokens = 1_000_000
 			allocatesNothing(t, s.dial(t, 0), true, Tenant("a"), Priority("low"))
 		})
+	}
+}
+
+// So does one of several costs, where one limit weighs them by an attribute.
+func TestADecisionByCostsAllocatesNothing(t *testing.T) {
+	unraced.Only(t)
+	many := func(name string) limit.Limit {
+		return limit.Limit{Name: name, Rate: perSecond(1_000_000), Burst: 100_000_000, Meter: name}
+	}
+	in, sum := many("in"), many("sum")
+	in.Cost.Weights = []limit.Weight{{Cost: "in", Micros: limit.Micro}}
+	sum.Cost = limit.Weighing{By: "model", Rows: []limit.WeighingRow{{Value: limit.AnyValue, Weights: []limit.Weight{{Cost: "in", Micros: 1}, {Cost: "out", Micros: 4_500_000}}}}}
+	p := plans(1, many("requests"), in, sum)
+	p.Costs = []string{"in", "out"}
+	s := newPlenty()
+	s.policy = wire.PolicyToProto(p)
+	s.tenant = func(id string) limit.Tenant { return limit.Tenant{ID: id, Exists: true, Plan: "p", Revision: 1} }
+	s.tokens = 1_000_000_000
+	c := s.dial(t, 0)
+	for _, q := range []Request{
+		{Units: 1, Costs: []Cost{{"in", 9}, {"out", 7}}}, {Units: 1}, {Costs: []Cost{{"out", 1}}},
+	} {
+		q.Attributes = []Attribute{Tenant("a"), {"model", "small"}}
+		decidesWithout(t, true, func() Decision { return c.Decide(t.Context(), q) })
 	}
 }
 

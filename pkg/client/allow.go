@@ -108,17 +108,16 @@ func (c *Client) allowWeighed(n int64, costs []Cost, known *agent.Resolution, dr
 		}
 		return c.allowKnown(n, known, dry)
 	}
-	units, valid := known.Units(&a)
-	if !valid {
-		return d, false
-	}
 	// A limit that denies for certain comes first, as in allowKnown.
-	if i := known.Dry(dry); i >= 0 && units[i] == 1 && !known.Item(i).Soft {
-		if v, _, shut := c.shut(known.Entry(i), 1); shut {
-			return Decision{RetryAfter: micros(v.RetryAfter), by: sourceOf(known.Item(i), known.Entry(i))}, true
+	if i := known.Dry(dry); i >= 0 && !known.Item(i).Soft {
+		if n, _ := known.UnitsOf(i, &a); n == 1 {
+			if v, _, shut := c.shut(known.Entry(i), 1); shut {
+				return Decision{RetryAfter: micros(v.RetryAfter), by: sourceOf(known.Item(i), known.Entry(i))}, true
+			}
 		}
 	}
-	taken := known.TakeEach(&units, c.clock)
+	var units agent.Units
+	taken := known.TakeEach(&a, &units, c.clock)
 	if taken == known.Limits() {
 		return Decision{Allowed: true, by: known}, true
 	}

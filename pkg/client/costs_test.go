@@ -52,10 +52,10 @@ func TestDecideByCosts(t *testing.T) {
 			}
 		}
 		// 6 requests; 300 of 1000 out; 6 × (101 + 225) = 1956; 6 × ⌈15.15 + 30⌉ = 276 of 500.
-		if d := decide("small", 1, 0, 701); d.Allowed || d.Limit() != "out" {
+		if d := decide("small", 1, 0, 701); d.Allowed || d.Limit() != "out" || d.Details().Cost != "out" {
 			t.Errorf("701 of the 700 tokens left: %+v by %s", d, d.Limit())
 		}
-		if d := decide("large", 1, 75, 0); d.Allowed || d.Limit() != "model" { // 225 of 224
+		if d := decide("large", 1, 75, 0); d.Allowed || d.Limit() != "model" || d.Details().Cost != "" { // 225 of 224
 			t.Errorf("225 of the 224 left by model: %+v by %s", d, d.Limit())
 		}
 		if d := decide("large", 0, 74, 0); !d.Allowed {

@@ -14,6 +14,7 @@ import (
 type Details struct {
 	Limit     string        // its name; empty where no limit decided
 	Quota     int64         // units that it allows in a Window; slots where it is a concurrency limit
+	Cost      string        // the cost that units are of; empty for requests, and for sums of several
 	Window    time.Duration // the time that Quota is for
 	Remaining int64         // about how many units are left, over all gateways; at least 0
 	Reset     time.Duration // time until the bucket is full again, or its window turns
@@ -31,6 +32,9 @@ func (d Decision) Details() Details {
 	told := Details{
 		Limit: t.limit.Name, Quota: t.rate.Units, Window: t.rate.Per,
 		Remaining: max(t.state.Remaining, t.state.Tokens, 0), Reset: micros(t.state.ResetIn),
+	}
+	if cost := t.limit.Cost.Single(); cost != limit.Requests {
+		told.Cost = cost
 	}
 	if t.limit.Slots > 0 {
 		told.Quota = t.limit.Slots

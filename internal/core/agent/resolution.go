@@ -37,6 +37,12 @@ type more struct {
 	weights *[knownLimits]*limit.Weights // by limit; nil where all count requests
 }
 
+// weighed is more of a request with weights, which lie beside it in memory.
+type weighed struct {
+	more
+	of [knownLimits]*limit.Weights
+}
+
 // met is a bucket that a request meets.
 type met struct {
 	at    *bucket.Hot // what requests touch of it
@@ -98,26 +104,28 @@ type Units [knownLimits]int64
 // Weighs reports whether a limit's units may be others than the request's units of requests.
 func (r *Resolution) Weighs() bool { return r.more != nil && r.more.weights != nil }
 
-// Units makes the limits' units of what the request costs, if Weighs. It reports false where a limit cannot.
-func (r *Resolution) Units(a *limit.Amounts) (units Units, ok bool) {
-	for i := range int(r.limits) {
-		if units[i], ok = r.more.weights[i].Units(a); !ok {
-			return units, false
-		}
-	}
-	return units, true
+// UnitsOf returns the units that limit i makes of what a request costs, if Weighs. It reports false where it cannot.
+func (r *Resolution) UnitsOf(i int, a *limit.Amounts) (n int64, ok bool) {
+	return r.more.weights[i].Units(a)
 }
 
 // Costs are those of the policy that the request was resolved by.
 func (r *Resolution) Costs() *limit.Costs { return r.set.costs }
 
-// TakeEach is Take for units that differ by limit. A bucket of which the request needs none is not asked, and had them.
-func (r *Resolution) TakeEach(units *Units, clock func() int64) int {
+// TakeEach is Take for units that differ by limit, if Weighs: those that each makes of what the request costs. It writes
+// them to units. A bucket of which the request needs none is not asked, and had them. One whose limit cannot make units
+// of the costs had none.
+func (r *Resolution) TakeEach(a *limit.Amounts, units *Units, clock func() int64) int {
 	for i := range int(r.limits) {
-		m, n := r.met(i), units[i]
+		n, ok := r.more.weights[i].Units(a)
+		if !ok {
+			return i
+		}
 		if n == 0 {
 			continue
 		}
+		units[i] = n
+		m := r.met(i)
 		if r.holds>>i&1 != 0 {
 			m.at.Hold(n)
 		}
@@ -129,7 +137,7 @@ func (r *Resolution) TakeEach(units *Units, clock func() int64) int {
 		}
 	}
 	for i := range int(r.limits) {
-		if r.holds>>i&1 != 0 {
+		if r.holds>>i&1 != 0 && units[i] > 0 {
 			r.met(i).at.Release(units[i])
 		}
 	}
@@ -164,11 +172,12 @@ func (r *Registry) Remember(k reqcache.Key, attributes []limit.Attribute, set *S
 	}
 	known := Resolution{set: set, limits: uint8(len(items)), strictest: uint8(strictest)}
 	weighs := slices.ContainsFunc(items, func(it *match.Item) bool { return it.Weighs })
-	if len(items) > 1 || weighs {
+	if len(items) > 1 {
 		known.more = new(more)
 	}
 	if weighs {
-		known.more.weights = new([knownLimits]*limit.Weights)
+		w := new(weighed)
+		known.more, w.weights = &w.more, &w.of
 	}
 	for i, it := range items {
 		place := set.Place(it)

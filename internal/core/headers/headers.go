@@ -12,6 +12,7 @@ type Answer struct {
 	Allowed    bool
 	Limit      string        // the limit that denied or is closest to; empty for none
 	Quota      int64         // units in each Window
+	Cost       string        // the cost that units are of; empty for requests, and for sums of several
 	Window     time.Duration // 0 with no limit, or with one that only counts
 	Remaining  int64
 	Reset      time.Duration // until the bucket is full or its window turns
@@ -52,7 +53,11 @@ func Each(a Answer, set func(name, value string)) {
 		}
 		name := appendString(make([]byte, 0, 96), a.Limit)
 		n := len(name)
-		set(Policy, string(param(param(name, 'q', q), 'w', w)))
+		policy := param(name, 'q', q)
+		if a.Cost != "" {
+			policy = appendString(append(policy, ";qu="...), a.Cost)
+		}
+		set(Policy, string(param(policy, 'w', w)))
 		// t never says later than Retry-After does. When nothing is left it is when the next unit is there, which only a denial knows.
 		left := param(name[:n], 'r', r)
 		switch {

@@ -19,6 +19,8 @@ func TestEach(t *testing.T) {
 			`RateLimit-Policy: "default";q=100;w=60 | RateLimit: "default";r=50;t=30 | X-RateLimit-Limit: 100 | X-RateLimit-Remaining: 50 | X-RateLimit-Reset: 30`},
 		{"denied: nothing remains, and t is no later than Retry-After", Answer{Limit: "daily", Quota: 1000, Window: 24 * time.Hour, Remaining: 3, Reset: time.Hour, RetryAfter: 1500 * time.Millisecond, Reason: "limit"},
 			`RateLimit-Policy: "daily";q=1000;w=86400 | RateLimit: "daily";r=0;t=2 | X-RateLimit-Limit: 1000 | X-RateLimit-Remaining: 0 | X-RateLimit-Reset: 3600 | Retry-After: 2`},
+		{"of a cost, by its name", Answer{Allowed: true, Limit: "l", Quota: 90000, Cost: "tokens_out", Window: time.Minute, Remaining: 7, Reset: time.Second},
+			`RateLimit-Policy: "l";q=90000;qu="tokens_out";w=60 | RateLimit: "l";r=7;t=1 | X-RateLimit-Limit: 90000 | X-RateLimit-Remaining: 7 | X-RateLimit-Reset: 1`},
 		{"denied: all is back no sooner than the next unit", Answer{Limit: "l", Quota: 1, Window: time.Minute, RetryAfter: time.Minute, Reason: "limit"},
 			`RateLimit-Policy: "l";q=1;w=60 | RateLimit: "l";r=0;t=60 | X-RateLimit-Limit: 1 | X-RateLimit-Remaining: 0 | X-RateLimit-Reset: 60 | Retry-After: 60`},
 		{"no more is left than the limit has, whatever the burst", Answer{Allowed: true, Limit: "l", Quota: 100, Window: time.Hour, Remaining: 199, Reset: time.Minute},

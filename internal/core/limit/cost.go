@@ -65,22 +65,28 @@ func (c *Costs) Amounts(a *Amounts, requests int64, costs []Cost) (err error) {
 	}
 	named := uint32(1) // Requests is not named besides
 	for k := range costs {
-		i := c.index(costs[k].Name)
-		switch {
-		case i < 0:
-			err = c.unknown(costs[k].Name)
-		case named>>i&1 != 0 && i == 0:
-			err = fmt.Errorf("%s is no cost to be named: its units have a place of their own", Requests)
-		case named>>i&1 != 0:
-			err = fmt.Errorf("cost %s is there twice", costs[k].Name)
-		case uint64(costs[k].Units) > MaxUnits:
-			err = outOfRange(costs[k].Name, costs[k].Units)
-		default:
-			a[i] = costs[k].Units
+		of := &costs[k]
+		if i := c.index(of.Name); i > 0 && named>>i&1 == 0 && uint64(of.Units) <= MaxUnits {
+			a[i] = of.Units
 			named |= 1 << i
+		} else {
+			err = c.fault(of, i)
 		}
 	}
 	return err
+}
+
+// fault says why a cost with a place, -1 for none, cannot be.
+func (c *Costs) fault(of *Cost, i int) error {
+	switch {
+	case i < 0:
+		return c.unknown(of.Name)
+	case i == 0:
+		return fmt.Errorf("%s is no cost to be named: its units have a place of their own", Requests)
+	case uint64(of.Units) > MaxUnits:
+		return outOfRange(of.Name, of.Units)
+	}
+	return fmt.Errorf("cost %s is there twice", of.Name)
 }
 
 func outOfRange(name string, units int64) error {
@@ -168,8 +174,11 @@ func newWeigher(w *Weighing, costs *Costs) weigher {
 func (r *Rule) Weighs() bool { return r.weigher.all != nil || r.weigher.by != "" }
 
 // Weights returns the weights by which the limit makes units of this request's costs. They depend on the attributes
-// alone. Nil counts requests. It reports false where the limit has none for the request's value. It allocates nothing.
+// alone. It reports false where the limit has none for the request's value. It allocates nothing.
 func (r *Rule) Weights(attributes []Attribute) (w *Weights, ok bool) {
+	if !r.Weighs() {
+		return ofRequests, true
+	}
 	if r.weigher.by == "" {
 		return r.weigher.all, true
 	}
@@ -179,12 +188,18 @@ func (r *Rule) Weights(attributes []Attribute) (w *Weights, ok bool) {
 	return w, w != nil
 }
 
-// Weights makes a limit's units of what a request costs. It is immutable. The nil Weights counts requests.
+// Weights makes a limit's units of what a request costs. It is immutable.
 type Weights struct {
-	only  int8   // the one cost, if its weight is 1; else -1
+	only  uint8  // the one cost, if its weight is 1; else no cost
 	small bool   // the sum is below 2^63 for all amounts
 	terms []term // of weights above 0
 }
+
+// ofRequests are the weights of limits that count requests.
+var ofRequests = &Weights{only: 0}
+
+// several is no cost's place in Amounts.
+const several = 1 + MaxCosts
 
 type term struct {
 	cost   int // its place in Amounts
@@ -192,7 +207,7 @@ type term struct {
 }
 
 func newWeights(weights []Weight, costs *Costs) *Weights {
-	w := &Weights{only: -1}
+	w := &Weights{only: several}
 	sum := int64(0)
 	for _, weight := range weights {
 		if i := costs.index(weight.Cost); i >= 0 && weight.Micros > 0 {
@@ -202,20 +217,23 @@ func newWeights(weights []Weight, costs *Costs) *Weights {
 	}
 	w.small = sum <= (1<<63-1-Micro)/MaxUnits
 	if len(w.terms) == 1 && w.terms[0].micros == Micro {
-		w.only = int8(w.terms[0].cost)
+		w.only = uint8(w.terms[0].cost)
 	}
 	return w
 }
 
 // Units returns the limit's units of a request that costs so much, which are whole: the sum of all costs is rounded up
 // once. It reports false where there are more than MaxUnits.
-func (w *Weights) Units(a *Amounts) (n int64, ok bool) {
-	switch {
-	case w == nil:
-		return a[0], true
-	case w.only >= 0:
-		return a[w.only], true
-	case !w.small:
+func (w *Weights) Units(a *Amounts) (int64, bool) {
+	if i := w.only; i < several {
+		return a[i], true
+	}
+	return w.sum(a)
+}
+
+// sum is Units of several costs.
+func (w *Weights) sum(a *Amounts) (n int64, ok bool) {
+	if !w.small {
 		return w.large(a)
 	}
 	sum := int64(Micro - 1)

@@ -130,7 +130,10 @@ func TestWeightsByAttribute(t *testing.T) {
 			t.Errorf("%+v of model %q: weights %t, want %t", c.cost, c.model, ok, c.ok)
 			continue
 		}
-		if n, fits := w.Units(&a); ok && (n != c.units || !fits) {
+		if !ok {
+			continue
+		}
+		if n, fits := w.Units(&a); n != c.units || !fits {
 			t.Errorf("%+v of model %q: %d units, want %d", c.cost, c.model, n, c.units)
 		}
 	}

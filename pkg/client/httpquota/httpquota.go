@@ -156,6 +156,6 @@ func answer(d client.Decision) headers.Answer {
 	t := d.Details()
 	return headers.Answer{
 		Allowed: d.Allowed, RetryAfter: d.RetryAfter, Reason: d.Reason.String(),
-		Limit: t.Limit, Quota: t.Quota, Window: t.Window, Remaining: t.Remaining, Reset: t.Reset,
+		Limit: t.Limit, Quota: t.Quota, Cost: t.Cost, Window: t.Window, Remaining: t.Remaining, Reset: t.Reset,
 	}
 }

@@ -134,6 +134,37 @@ func TestReservationsOutliveTheirProcess(t *testing.T) {
 	}
 }
 
+// Under a secret what was used is in cells, which nobody sealed: after a kill it goes to quarantine. What a late Commit
+// books above it is billed.
+func TestWhatIsUsedIsUnsealedUnderASecret(t *testing.T) {
+	secret := WithJournalSecret([]byte("0123456789abcdef"))
+	bubble(t, plans(1, hourly("requests", 1000)), func(t *testing.T, s *fake) {
+		dir := t.TempDir()
+		c := dial(t, s, WithJournal(dir), secret)
+		admitted := drive(c, 1, 10, tenant("a"))
+		r, _ := c.Reserve(t.Context(), 100, tenant("a"))
+		if err := r.Use(30); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(11 * time.Second) // settled and sealed
+		s.set(func(f *fake) { f.ledgerOff = true })
+		killed := taken(t, dir)
+		end(t, c)
+		s.set(func(f *fake) { f.ledgerOff = false })
+		next, err := Dial(t.Context(), "passthrough:fake", WithDialer(s.dial), WithJournal(killed), secret)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := mustKnow(t, next, r.ID(), 30).Commit(75); err != nil {
+			t.Error(err)
+		}
+		shut(t, next)
+		if got := s.billed(nil); got != admitted+45 || s.unsealed != 30 {
+			t.Errorf("%d units are billed and %d in quarantine, want %d and 30", got, s.unsealed, admitted+45)
+		}
+	})
+}
+
 // childEnv names the journal and the server of the process that TestReservationsOutliveKill9 starts.
 const childEnv = "QUOTA_TEST_RESERVING"
 

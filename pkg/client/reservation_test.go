@@ -5,16 +5,20 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/f4ee788f/quota/internal/core/lease/memstore"
 	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
 // What is extended is reserved as well, all or nothing, and what is committed is billed.
 func TestReservationsAreExtended(t *testing.T) {
 	bubble(t, plans(1, hourly("requests", 100)), func(t *testing.T, s *fake) {
+		s.leases = memstore.New()
 		c := dial(t, s)
 		r, _ := c.Reserve(t.Context(), 10, tenant("a"))
 		for _, step := range []struct {
@@ -53,6 +57,7 @@ func TestReservationsAreExtended(t *testing.T) {
 func TestExtensionsAreOfTheirOwnWindow(t *testing.T) {
 	w := limit.Limit{Name: "windowed", Algorithm: limit.FixedWindow, Rate: limit.Rate{Units: 100, Per: time.Minute}, Burst: 100, Meter: "windowed"}
 	bubble(t, plans(1, w), func(t *testing.T, s *fake) {
+		s.leases = memstore.New()
 		c := dial(t, s)
 		r, d := c.Reserve(t.Context(), 40, tenant("a"))
 		if r == nil {
@@ -92,6 +97,7 @@ func TestWhatIsUsedIsBilledAtTheExpiry(t *testing.T) {
 	}{{12, 20, 20}, {12, 12, 12}, {12, 5, 12}, {0, 0, 0}, {0, 7, 7}, {35, 50, 50}} {
 		t.Run(fmt.Sprint(c), func(t *testing.T) {
 			bubble(t, plans(1, hourly("requests", 100)), func(t *testing.T, s *fake) {
+				s.leases = memstore.New()
 				q := dial(t, s, WithReportInterval(50*time.Millisecond))
 				r, _ := q.ReserveRequest(t.Context(), Request{Units: 30, Attributes: []Attribute{tenant("a")}, Expires: 5 * time.Second})
 				for _, n := range []int64{c.use / 2, c.use, c.use / 3} { // it only rises
@@ -139,6 +145,7 @@ func TestWhatIsUsedIsBilledAtTheExpiry(t *testing.T) {
 // Each reservation lasts as long as it says, and is known for ten minutes after its end.
 func TestReservationsLastAsLongAsTheySay(t *testing.T) {
 	bubble(t, plans(1, hourly("requests", 1000)), func(t *testing.T, s *fake) {
+		s.leases = memstore.New()
 		c := dial(t, s, WithReservationTime(time.Minute))
 		reserve := func(lasts time.Duration) *Reservation {
 			r, d := c.ReserveRequest(t.Context(), Request{Units: 1, Attributes: []Attribute{tenant("a")}, Expires: lasts})
@@ -186,10 +193,44 @@ func TestReservationsLastAsLongAsTheySay(t *testing.T) {
 	})
 }
 
+// A reservation keeps little of its request, however long that is, and what it commits late is of the same bucket.
+func TestReservationsKeepLittleOfTheirRequest(t *testing.T) {
+	user := hourly("per-user", 100)
+	user.By = []string{"user"}
+	bubble(t, plans(1, user), func(t *testing.T, s *fake) {
+		s.leases = memstore.New()
+		c := dial(t, s)
+		who := User(strings.Repeat("u", 1<<20))
+		r, d := c.ReserveRequest(t.Context(), Request{Units: 30, Attributes: []Attribute{tenant("a"), who}, Expires: time.Second})
+		if r == nil {
+			t.Fatalf("%+v", d)
+		}
+		if n := len(r.attrs[1].Value); n > limit.MaxValueLen {
+			t.Errorf("it keeps %d bytes of a value", n)
+		}
+		time.Sleep(2 * time.Second)
+		if err := r.Commit(40); err != nil {
+			t.Error(err)
+		}
+		if d := c.AllowN(t.Context(), 61, tenant("a"), who); d.Allowed {
+			t.Error("61 of the 60 that are left of the bucket are allowed")
+		}
+		many := slices.Repeat([]Attribute{{"x", "y"}}, maxAttributes)
+		if r, d := c.ReserveRequest(t.Context(), Request{Units: 1, Attributes: append(many, tenant("a"))}); r != nil || d.Reason != ReasonInvalid {
+			t.Errorf("with 65 attributes: %+v, want invalid", d)
+		}
+		shut(t, c)
+		if got := s.billed(nil); got != 40 {
+			t.Errorf("the ledger has %d units, want 40", got)
+		}
+	})
+}
+
 // A tenant has no more than its share of the table, of those that live and of those that are remembered. All of it is
 // bounded.
 func TestTheTableOfReservationsIsShared(t *testing.T) {
 	bubble(t, plans(1, hourly("requests", 1000)), func(t *testing.T, s *fake) {
+		s.leases = memstore.New()
 		for _, id := range []string{"b", "c"} {
 			s.tenants[id] = limit.Tenant{ID: id, Exists: true, Plan: "p", Revision: 1}
 		}
@@ -246,6 +287,7 @@ func TestTheTableOfReservationsIsShared(t *testing.T) {
 // Eight first requests at once against a budget for one: one is admitted, and nothing is overspent.
 func TestEightFirstRequestsAgainstABudgetForOne(t *testing.T) {
 	bubble(t, plans(1, hourly("requests", 1000)), func(t *testing.T, s *fake) {
+		s.leases = memstore.New()
 		c := dial(t, s)
 		var all sync.WaitGroup
 		got := make([]*Reservation, 8)
@@ -283,6 +325,7 @@ func TestReservationsRace(t *testing.T) {
 	for _, closes := range []bool{false, true} {
 		t.Run(fmt.Sprint("closes ", closes), func(t *testing.T) {
 			bubble(t, plans(1, hourly("requests", 1_000_000)), func(t *testing.T, s *fake) {
+				s.leases = memstore.New()
 				c := dial(t, s, WithReservationTime(20*time.Millisecond), WithReportInterval(30*time.Millisecond))
 				c.Allow(t.Context(), tenant("a")) // the tenant is known
 				var mu sync.Mutex
@@ -327,25 +370,24 @@ func race(r *Reservation, rng *rand.Rand) (billed int64) {
 	var all sync.WaitGroup
 	var mu sync.Mutex
 	used, committed := int64(0), int64(-1)
-	pause := func() time.Duration { return time.Duration(rng.Int64N(int64(30 * time.Millisecond))) }
-	for range 2 {
-		n, wait := rng.Int64N(40), pause()
+	later := func(f func()) {
+		wait := time.Duration(rng.Int64N(int64(30 * time.Millisecond)))
 		all.Go(func() {
 			time.Sleep(wait)
+			f()
+		})
+	}
+	for range 2 {
+		n, more, m := rng.Int64N(40), 1+rng.Int64N(10), rng.Int64N(50)
+		later(func() {
 			if r.Use(n) == nil {
 				mu.Lock()
 				used = max(used, n)
 				mu.Unlock()
 			}
 		})
-		more, wait := 1+rng.Int64N(10), pause()
-		all.Go(func() {
-			time.Sleep(wait)
-			r.Extend(context.Background(), more)
-		})
-		m, wait := rng.Int64N(50), pause()
-		all.Go(func() {
-			time.Sleep(wait)
+		later(func() { r.Extend(context.Background(), more) })
+		later(func() {
 			if r.Commit(m) == nil {
 				mu.Lock()
 				committed = m

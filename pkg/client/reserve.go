@@ -13,6 +13,9 @@ import (
 // maxClaims bounds what a reservation has of buckets and windows: Extend in each of many windows adds one for each.
 const maxClaims = 1024
 
+// maxAttributes bounds the attributes that a reservation keeps.
+const maxAttributes = 64
+
 // Bounds of Request.Expires.
 const (
 	MinReservationTime = time.Second
@@ -32,14 +35,14 @@ func (c *Client) Reserve(ctx context.Context, n int64, attributes ...Attribute) 
 	return c.ReserveRequest(ctx, Request{Units: n, Attributes: attributes})
 }
 
-// ReserveRequest is Reserve for a request that may have several costs: see Decide. It has to cost something. Its
-// Expires is 0, or 1 second to 1 hour: otherwise the request is denied as ReasonInvalid.
+// ReserveRequest is Reserve for a request that may have several costs: see Decide. It has to cost something, and
+// has at most 64 attributes. Its Expires is 0, or 1 second to 1 hour. Otherwise it is denied as ReasonInvalid.
 func (c *Client) ReserveRequest(ctx context.Context, q Request) (*Reservation, Decision) {
 	lasts := c.cfg.reservationTime
 	if q.Expires != 0 {
 		lasts = q.Expires
 	}
-	if q.Units < 0 || nothing(q.Units, q.Costs) || q.Expires != 0 && (q.Expires < MinReservationTime || q.Expires > MaxReservationTime) {
+	if q.Units < 0 || nothing(q.Units, q.Costs) || len(q.Attributes) > maxAttributes || q.Expires != 0 && (q.Expires < MinReservationTime || q.Expires > MaxReservationTime) {
 		c.refused.Add(1)
 		return nil, Decision{Reason: ReasonInvalid}
 	}
@@ -62,8 +65,7 @@ func (c *Client) ReserveRequest(ctx context.Context, q Request) (*Reservation, D
 		c.reserved.drop(res)
 		return nil, d
 	}
-	res.attrs = slices.Clone(attributesOf(q.Attributes))
-	own(res.attrs)
+	res.attrs = kept(attributesOf(q.Attributes))
 	res.totals = make([]int64, 1+len(res.names))
 	res.open()
 	if !c.reserved.start(res, time.Now().Add(lasts)) {
@@ -72,6 +74,17 @@ func (c *Client) ReserveRequest(ctx context.Context, q Request) (*Reservation, D
 	}
 	c.session.Rouse() // the loop expires it
 	return res, d
+}
+
+// kept returns a copy of a request's attributes as limits and buckets see them: of a bounded size.
+func kept(attributes []limit.Attribute) (all []limit.Attribute) {
+	for _, a := range attributes {
+		if len(a.Name) <= limit.MaxNameLen { // no limit speaks of others
+			all = append(all, limit.Attribute{Name: a.Name, Value: limit.Value(a.Value)})
+		}
+	}
+	own(all)
+	return all
 }
 
 // Extend reserves n more units of requests, and more of other costs: all of them or nothing. Of slots it takes none. It

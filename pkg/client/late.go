@@ -22,20 +22,8 @@ func (r *Reservation) commitLate(totals []int64) error {
 		c.reserved.letGo(r) // it may come again
 		return err
 	}
-	late := r.known()
-	var stakes []usage.Stakes
-	for i := range claims {
-		stakes = append(stakes, claims[i].staked())
-	}
-	at, got := c.session.Records().Reserve(late, stakes)
-	spent := make([]int64, len(claims))
-	for i := range claims {
-		spent[i], claims[i].n = claims[i].n, 0 // as of a reservation of no units
-		if i < len(got) {
-			claims[i].stake = got[i]
-		}
-	}
-	r.at, r.claims, r.late = at, claims, true
+	spent := r.beginLate(claims)
+	r.late = true
 	r.say(usage.Committed, totals, spent, now.UnixMilli())
 	for i := range claims {
 		c.spend(&claims[i], spent[i])
@@ -44,6 +32,24 @@ func (r *Reservation) commitLate(totals []int64) error {
 	r.claims = nil
 	r.ended(now)
 	return nil
+}
+
+// beginLate records that the reservation, which has ended, takes what is charged, and returns that.
+func (r *Reservation) beginLate(claims []claim) (spent []int64) {
+	var stakes []usage.Stakes
+	for i := range claims {
+		stakes = append(stakes, claims[i].staked())
+	}
+	at, got := r.c.session.Records().Reserve(r.known(), stakes)
+	for i := range claims {
+		spent = append(spent, claims[i].n)
+		claims[i].n = 0 // as of a reservation of no units
+		if i < len(got) {
+			claims[i].stake = got[i]
+		}
+	}
+	r.at, r.claims = at, claims
+	return spent
 }
 
 // charges returns what each limit that applies is to count of totals, beyond what was billed. Their buckets are entered.

@@ -5,6 +5,7 @@ package client
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -19,8 +20,10 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/f4ee788f/quota/internal/core/journal"
 	"github.com/f4ee788f/quota/internal/core/ledger"
 	"github.com/f4ee788f/quota/internal/core/limit"
+	"github.com/f4ee788f/quota/internal/core/usage"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
@@ -130,6 +133,109 @@ func TestReservationsOutliveTheirProcess(t *testing.T) {
 					t.Errorf("a has %d units and a/b %d, want %d and 123", a, b, admitted+190)
 				}
 			})
+		})
+	}
+}
+
+// found is what a recovery of a copy of the journal would settle, by tenant, and what it knows of a reservation.
+func found(t *testing.T, dir string, id ReservationID) (units map[string]int64, known usage.Reservation) {
+	t.Helper()
+	d, err := journal.Open(taken(t, dir), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lives, err := d.Lives()
+	if err != nil || len(lives) != 1 {
+		t.Fatal(lives, err)
+	}
+	recovery := usage.NewRecovery(lives[0].Agent, lives[0].Epoch)
+	life, err := d.Resume(lives[0], recovery.Record)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := recovery.Finish(life)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines, err := out.Lines()
+	if err = errors.Join(err, life.Close(), d.Close()); err != nil {
+		t.Fatal(err)
+	}
+	units = make(map[string]int64)
+	for _, l := range lines {
+		units[l.Tenant+" "+l.Meter] = l.Admitted
+	}
+	for _, r := range recovery.Reservations() {
+		if r.ReservationID == usage.ReservationID(id) {
+			known = r
+		}
+	}
+	return units, known
+}
+
+// A process is killed between any two steps of a Commit, in time or late, with what two limits have reserved: both bill
+// what was used before, or both what is committed, and the next start knows which. At no step does a tenant's other
+// usage change.
+func TestAKillWithinACommit(t *testing.T) {
+	other := hourly("other", 1000)
+	for _, cost := range []int64{0, 20, 50, 90} {
+		bubble(t, plans(1, hourly("requests", 1000), other), func(t *testing.T, s *fake) {
+			dir := t.TempDir()
+			c := dial(t, s, WithJournal(dir), WithReportInterval(time.Hour))
+			s.set(func(f *fake) { f.ledgerOff = true }) // all is found in the journal
+			admitted := drive(c, 1, 10, tenant("a"))
+			r, _ := c.ReserveRequest(t.Context(), Request{Units: 50, Attributes: []Attribute{tenant("a")}, Expires: time.Minute})
+			if err := r.Use(30); err != nil {
+				t.Error(err)
+			}
+			check := func(where string, billed int64, state usage.ReservationState) {
+				t.Helper()
+				units, known := found(t, dir, r.ID())
+				if units["a requests"] != admitted+billed || units["a other"] != admitted+billed || known.State != state || known.Totals[0] != billed {
+					t.Errorf("cost %d, %s: %v, and %+v is known, want %d and state %d", cost, where, units, known, admitted+billed, state)
+				}
+			}
+			check("before", 30, usage.Open)
+			commit := func(totals, spent []int64, state usage.ReservationState) {
+				r.say(state, totals, spent, time.Now().UnixMilli())
+				check("said", totals[0], state)
+				for i := range r.claims {
+					c.spend(&r.claims[i], spent[i])
+					check(fmt.Sprint("spent of ", i), totals[0], state)
+				}
+				r.claims = nil
+				r.ended(time.Now())
+				check("ended", totals[0], state)
+			}
+			spent, err := r.split([]int64{cost})
+			if err != nil || len(spent) != 2 {
+				t.Fatal(spent, err)
+			}
+			commit([]int64{cost}, spent, usage.Committed)
+
+			late, _ := c.ReserveRequest(t.Context(), Request{Units: 40, Attributes: []Attribute{tenant("a")}, Expires: time.Second})
+			if err := late.Use(7); err != nil {
+				t.Error(err)
+			}
+			time.Sleep(2 * time.Second)
+			admitted += cost
+			r = late
+			check("expired", 7, usage.Expired)
+			claims, err := r.charges([]int64{cost})
+			if err != nil {
+				t.Fatal(err)
+			}
+			spent = r.beginLate(claims)
+			check("begun", 7, usage.Expired)
+			for i := range claims {
+				defer claims[i].entry.Leave()
+			}
+			r.late = true
+			if billed := max(cost, 7); cost >= 7 {
+				commit([]int64{billed}, spent, usage.Committed)
+			}
+			s.set(func(f *fake) { f.ledgerOff = false })
+			shut(t, c)
 		})
 	}
 }

@@ -227,12 +227,12 @@ func TestAKillWithinACommit(t *testing.T) {
 			}
 			spent = r.beginLate(claims)
 			check("begun", 7, usage.Expired)
-			for i := range claims {
-				defer claims[i].entry.Leave()
-			}
 			r.late = true
 			if billed := max(cost, 7); cost >= 7 {
 				commit([]int64{billed}, spent, usage.Committed)
+			}
+			for i := range claims {
+				claims[i].entry.Leave()
 			}
 			s.set(func(f *fake) { f.ledgerOff = false })
 			shut(t, c)

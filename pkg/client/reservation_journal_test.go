@@ -137,6 +137,53 @@ func TestReservationsOutliveTheirProcess(t *testing.T) {
 	}
 }
 
+// Of several costs a kill bills what each limit makes of those that were used, and a late Commit what it makes of the
+// whole, rounded once.
+func TestCostsOutliveTheirProcess(t *testing.T) {
+	p := costly(1000, 10_000, 100_000, 10_000)
+	p.Costs = []string{"bytes", "frames", "in", "images", "out"}
+	bubble(t, p, func(t *testing.T, s *fake) {
+		dir := t.TempDir()
+		c := dial(t, s, WithJournal(dir))
+		check := func(where string, want map[string]int64) {
+			t.Helper()
+			for meter, n := range want {
+				if got := s.billed(func(r ledger.Row) bool { return r.Meter == meter }); got != n {
+					t.Errorf("%s: %d units of %s are billed, want %d", where, got, meter, n)
+				}
+			}
+		}
+		r, d := c.ReserveRequest(t.Context(), costing(1, []Cost{{"in", 100}}, []Attribute{tenant("a"), model("small")}))
+		if r == nil {
+			t.Fatalf("%+v", d)
+		}
+		for _, out := range []int64{3, 11} {
+			if err := r.Use(1, Cost{"in", 101}, Cost{"out", out}, Cost{"bytes", 7}, Cost{"images", out}); err != nil {
+				t.Error(err)
+			}
+		}
+		s.set(func(f *fake) { f.ledgerOff = true })
+		killed := taken(t, dir)
+		end(t, c)
+		s.set(func(f *fake) { f.ledgerOff = false })
+		c = reopened(t, s, killed)
+		time.Sleep(time.Second)
+		check("killed", map[string]int64{"requests": 1, "out": 11, "sum": 151, "model": 22}) // ⌈101 + 49.5⌉, ⌈15.15 + 6.6⌉
+		back, _ := c.Reservation(r.ID())
+		n, costs := back.Totals()
+		if want := []Cost{{"bytes", 7}, {"in", 101}, {"images", 11}, {"out", 11}}; n != 1 || !slices.Equal(costs, want) {
+			t.Errorf("%d and %v are known as used, want 1 and %v", n, costs, want)
+		}
+		for range 2 {
+			if err := back.Commit(1, Cost{"out", 13}, Cost{"in", 101}); err != nil || !back.Late() {
+				t.Errorf("committed late: %v", err)
+			}
+		}
+		shut(t, c)
+		check("committed", map[string]int64{"requests": 1, "out": 13, "sum": 160, "model": 23}) // ⌈101 + 58.5⌉, ⌈15.15 + 7.8⌉
+	})
+}
+
 // found is what a recovery of a copy of the journal would settle, by tenant, and what it knows of a reservation.
 func found(t *testing.T, dir string, id ReservationID) (units map[string]int64, known usage.Reservation) {
 	t.Helper()

@@ -46,6 +46,8 @@ type config struct {
 	switchFile string
 	journal    string
 	secretFile string // of the journal's secret
+	peerFile   string // of the secret that agents share
+	advertise  string // where they reach this one
 	recovers   bool   // settle what the journal has, and end
 	journalAge time.Duration
 	journalMB  int64
@@ -81,8 +83,8 @@ func parse(args []string, w io.Writer) (config, error) {
 	f.StringVar(&c.server, "server", "127.0.0.1:7600", "gRPC `ADDRESSES` of quota servers: HOST:PORT, several with commas between, or unix:PATH")
 	f.StringVar(&c.key, "key", "", "the agent's `KEY`, sent as a bearer token; better given as the variable, out of the process list; none for an open server")
 	f.StringVar(&c.agentID, "agent-id", "", "stable `NAME` of this agent, never used by two at once. If not given, it is made of the host's name and the addresses of the doors")
-	f.StringVar(&c.httpAddr, "http-addr", "127.0.0.1:7610", "where /check, /v1/decide, /openapi.json, /healthz, /readyz and /metrics are served: an `ADDRESS` HOST:PORT or unix:PATH; empty for nowhere")
-	f.StringVar(&c.grpcAddr, "grpc-addr", "127.0.0.1:7611", "where Envoy's rate limit service and thin clients are served: an `ADDRESS` HOST:PORT or unix:PATH; empty for nowhere")
+	f.StringVar(&c.httpAddr, "http-addr", "127.0.0.1:7610", "where /check, /v1/decide and other calls in JSON, /openapi.json, /healthz, /readyz and /metrics are served: an `ADDRESS` HOST:PORT or unix:PATH; empty for nowhere")
+	f.StringVar(&c.grpcAddr, "grpc-addr", "127.0.0.1:7611", "where Envoy's rate limit service, DecisionService and thin clients are served: an `ADDRESS` HOST:PORT or unix:PATH; empty for nowhere")
 	f.StringVar(&c.tlsCA, "tls-ca", "", "`FILE` of authorities (PEM) that the servers' certificate must come from; implies TLS")
 	f.StringVar(&c.tlsCert, "tls-cert", "", "`FILE` of this agent's certificate (PEM), for servers that ask for one; implies TLS")
 	f.StringVar(&c.tlsKey, "tls-key", "", "`FILE` of the private key of --tls-cert (PEM)")
@@ -96,6 +98,8 @@ func parse(args []string, w io.Writer) (config, error) {
 	f.StringVar(&c.switchFile, "switch-file", "", "`FILE` of switches (YAML or JSON: mode, deny) that win over the server's; read within a second of each change")
 	f.StringVar(&c.journal, "journal", "", "`DIRECTORY` that keeps counted usage until it is settled, so that a crash loses nothing. It is this agent's alone. Without it there is no journal")
 	f.StringVar(&c.secretFile, "journal-secret-file", "", "`FILE` of a secret of 16 bytes or more. Journal contents without its seal are not believed. Keep it where writers of the journal cannot read it")
+	f.StringVar(&c.peerFile, "peer-secret", "", "`FILE` of a secret of 32 bytes or more that all agents of an installation share. With it each of them takes the ids of the others' reservations")
+	f.StringVar(&c.advertise, "advertise", "", "`ADDRESS` HOST:PORT of --grpc-addr as other agents reach it: there they pass on calls about reservations that are here; needs --peer-secret")
 	f.DurationVar(&c.journalAge, "journal-keep", client.DefaultJournalAge, "how long the journal keeps settled usage, a `DURATION`, to send it again to a ledger restored from a backup")
 	f.Int64Var(&c.journalMB, "journal-keep-mb", client.DefaultJournalBytes>>20, "most `MIB` of settled usage that the journal keeps; the oldest goes first")
 	f.IntVar(&c.buckets, "max-buckets", client.DefaultMaxBuckets, "buckets held at most, a `NUMBER`, and as many tenants")
@@ -192,6 +196,17 @@ func (c *config) validate() error {
 	if c.secretFile != "" && c.journal == "" {
 		fault("--journal-secret-file needs --journal")
 	}
+	if c.advertise != "" {
+		if c.peerFile == "" {
+			fault("--advertise needs --peer-secret: other agents cannot know an id of this one without it")
+		}
+		if c.grpcAddr == "" {
+			fault("--advertise needs --grpc-addr")
+		}
+		if err := doors.CheckAdvertised(c.advertise); err != nil {
+			fault("--advertise: %w", err)
+		}
+	}
 	if c.journalAge < 0 {
 		fault("--journal-keep is %s; it must not be negative", c.journalAge)
 	}
@@ -242,18 +257,28 @@ func defaultAgentID(addrs ...string) string {
 	return string(id[:min(len(id), limit.MaxAgentLen-len(suffix))]) + suffix
 }
 
-// secret is the journal's secret, without the line feed that editors put at the end of a file; nil for none.
+// secret is the journal's secret; nil for none.
 func (c *config) secret() ([]byte, error) {
-	if c.secretFile == "" {
+	return secretOf("--journal-secret-file", c.secretFile, client.MinJournalSecret)
+}
+
+// peerSecret is the secret that agents share; nil for none.
+func (c *config) peerSecret() ([]byte, error) {
+	return secretOf("--peer-secret", c.peerFile, doors.MinPeerSecret)
+}
+
+// secretOf reads a flag's file, without the line feed that editors put at its end; nil for no file.
+func secretOf(flag, file string, least int) ([]byte, error) {
+	if file == "" {
 		return nil, nil
 	}
-	b, err := os.ReadFile(c.secretFile)
+	b, err := os.ReadFile(file)
 	if err != nil {
-		return nil, fmt.Errorf("--journal-secret-file: %w", err)
+		return nil, fmt.Errorf("%s: %w", flag, err)
 	}
 	b = bytes.TrimRight(b, "\r\n")
-	if len(b) < client.MinJournalSecret {
-		return nil, fmt.Errorf("--journal-secret-file: %s has %d bytes; at least %d, or they could be guessed", c.secretFile, len(b), client.MinJournalSecret)
+	if len(b) < least {
+		return nil, fmt.Errorf("%s: %s has %d bytes; at least %d, or they could be guessed", flag, file, len(b), least)
 	}
 	return b, nil
 }

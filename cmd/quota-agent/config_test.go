@@ -76,13 +76,13 @@ func TestDefaultAgentIDsDiffer(t *testing.T) {
 func TestParseReportsEveryFault(t *testing.T) {
 	_, err := parse([]string{
 		"--http-addr", "nowhere", "--grpc-addr", "unix:", "--agent-id", "a b", "--attribute", "tenant=cookie:x",
-		"--require", "user", "--tls-cert", "c.pem", "--close-wait", "0s", "--journal-keep", "-1s", "--journal-keep-mb", "-1", "--journal-secret-file", "s", "--log-level", "loud", "--server", "",
+		"--require", "user", "--tls-cert", "c.pem", "--close-wait", "0s", "--journal-keep", "-1s", "--journal-keep-mb", "-1", "--journal-secret-file", "s", "--log-level", "loud", "--server", "", "--advertise", "0.0.0.0:1",
 	}, io.Discard)
 	if err == nil {
 		t.Fatal("got no error")
 	}
 	for _, want := range []string{
-		"--http-addr", "--grpc-addr", "--agent-id", "no such source", "--require", "--tls-key", "--close-wait", "--journal-keep is", "--journal-keep-mb", "--journal-secret-file needs --journal", "--log-level", "--server",
+		"--http-addr", "--grpc-addr", "--agent-id", "no such source", "--require", "--tls-key", "--close-wait", "--journal-keep is", "--journal-keep-mb", "--journal-secret-file needs --journal", "--log-level", "--server", "--advertise needs --peer-secret", "nobody reaches",
 	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("no %q in\n%v", want, err)
@@ -123,5 +123,22 @@ func TestJournalSecretFile(t *testing.T) {
 	}
 	if _, err := (&config{secretFile: path + "x"}).secret(); err == nil {
 		t.Error("a file that is not there: no error")
+	}
+}
+
+// A secret that agents share has 32 bytes, or it could be guessed.
+func TestPeerSecret(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "secret")
+	for text, good := range map[string]bool{strings.Repeat("s", 32) + "\n": true, strings.Repeat("s", 31) + "\n": false} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		c, err := parse([]string{"--peer-secret", path, "--advertise", "agent-1:7611"}, io.Discard)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := c.peerSecret(); (err == nil) != good || good && len(got) != 32 {
+			t.Errorf("%q: %q, %v", text, got, err)
+		}
 	}
 }

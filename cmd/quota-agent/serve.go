@@ -57,6 +57,10 @@ func serve(ctx context.Context, c config, log *slog.Logger) (err error) {
 	if err != nil {
 		return err
 	}
+	shared, err := c.peerSecret()
+	if err != nil {
+		return err
+	}
 	attributes, err := doors.ParseAttributes(c.attributes)
 	if err != nil {
 		return err
@@ -103,12 +107,18 @@ func serve(ctx context.Context, c config, log *slog.Logger) (err error) {
 		log.Info("quota-agent settled all usage", "units", quota.Stats().UnitsSettled)
 	}()
 	registry.MustRegister(newStats(quota))
+	key, err := idKey(shared, c.journal)
+	if err != nil {
+		return errors.Join(err, closeDoor(httpDoor), closeDoor(grpcDoor))
+	}
+	reservations := doors.NewReservations(quota, key, c.advertise)
+	defer reservations.Close()
 
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { hugepages.Follow(ctx); return nil })
 	if httpDoor != nil {
 		check := doors.NewCheck(quota, doors.CheckConfig{Attributes: attributes, Require: c.require, CostHeader: c.costHeader, AllowFree: c.allowFree, Unknown: c.unknown}, metrics)
-		json := doors.NewJSON(quota, doors.JSONConfig{Unknown: c.unknown}, metrics)
+		json := doors.NewJSON(quota, reservations, doors.JSONConfig{Unknown: c.unknown}, metrics)
 		group.Go(func() error { return serveHTTP(ctx, httpDoor, handler(check, json, quota, registry)) })
 		log.Info("quota-agent serves checks and JSON over HTTP", "address", httpDoor.Addr().String())
 	}
@@ -117,12 +127,24 @@ func serve(ctx context.Context, c config, log *slog.Logger) (err error) {
 		group.Go(func() error { envoy.Run(ctx); return nil })
 		group.Go(func() error {
 			defer envoy.End()
-			return serveGRPC(ctx, grpcDoor, envoy, doors.NewDecide(quota, metrics))
+			return serveGRPC(ctx, grpcDoor, envoy, doors.NewDecide(quota, reservations, metrics))
 		})
 		log.Info("quota-agent serves Envoy's rate limit service and thin clients", "address", grpcDoor.Addr().String())
 	}
 	log.Info("quota-agent is up", "agent", quota.Agent(), "server", c.server)
 	return group.Wait()
+}
+
+// idKey is what reservations' ids are sealed under: the secret that agents share, else one of this agent, which only a
+// journal keeps for the next start.
+func idKey(shared []byte, journal string) (doors.IDKey, error) {
+	switch {
+	case shared != nil:
+		return doors.NewIDKey(shared), nil
+	case journal != "":
+		return doors.KeptIDKey(journal) // the client has it to itself
+	}
+	return doors.RandomIDKey(), nil
 }
 
 // reach is the options for reaching the server.

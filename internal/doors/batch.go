@@ -12,7 +12,7 @@ import (
 // request waits for the server, it makes another goroutine go on with the rest. So a batch waits as long as its slowest
 // request, and costs no goroutine where nothing waits.
 type batch struct {
-	client    Client
+	client    Decider
 	ctx       context.Context
 	requests  []client.Request
 	decisions []client.Decision
@@ -20,7 +20,7 @@ type batch struct {
 }
 
 // decideAll returns a decision for each request.
-func decideAll(ctx context.Context, c Client, requests []client.Request) []client.Decision {
+func decideAll(ctx context.Context, c Decider, requests []client.Request) []client.Decision {
 	b := batch{client: c, ctx: ctx, requests: requests, decisions: make([]client.Decision, len(requests))}
 	b.from(0)
 	b.waiting.Wait()
@@ -38,7 +38,6 @@ func (b *batch) from(i int) {
 		}
 	})
 	for ; i < len(b.requests) && !parted; i++ {
-		q := &b.requests[i]
-		b.decisions[i] = b.client.AllowN(ctx, q.Units, q.Attributes...)
+		b.decisions[i] = b.client.Decide(ctx, b.requests[i])
 	}
 }

@@ -42,15 +42,16 @@ const maxTurn = ask.MaxQuestions
 type Decide struct {
 	quotav1.UnimplementedDecisionServiceServer
 
-	client  Client
-	metrics *Metrics
-	closing chan struct{}
-	once    sync.Once
+	client       Client
+	reservations *Reservations
+	metrics      *Metrics
+	closing      chan struct{}
+	once         sync.Once
 }
 
-// NewDecide returns the service. It starts nothing.
-func NewDecide(c Client, m *Metrics) *Decide {
-	return &Decide{client: c, metrics: m, closing: make(chan struct{})}
+// NewDecide returns the service. Without reservations its unary calls are UNIMPLEMENTED. It starts nothing.
+func NewDecide(c Client, r *Reservations, m *Metrics) *Decide {
+	return &Decide{client: c, reservations: r, metrics: m, closing: make(chan struct{})}
 }
 
 // Close asks all thin clients to end their streams, once their questions are answered.

@@ -94,13 +94,13 @@ type node struct {
 }
 
 // startNode runs in a bubble, and ends with stop.
-func startNode(t *testing.T) (n *node, stop func()) {
+func startNode(t *testing.T, opts ...client.Option) (n *node, stop func()) {
 	t.Helper()
 	l, dialing := bufconn.Listen(1<<20), bubbled.NewDialing()
 	s := grpc.NewServer()
 	quotav1.RegisterLeaseServiceServer(s, leases{})
 	go func() { _ = s.Serve(l) }()
-	c, err := client.Dial(t.Context(), "passthrough:server", client.WithoutSlots(), client.WithDialer(dialing.To(l)))
+	c, err := client.Dial(t.Context(), "passthrough:server", append(opts, client.WithoutSlots(), client.WithDialer(dialing.To(l)))...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,7 +121,7 @@ func startNode(t *testing.T) (n *node, stop func()) {
 func (n *node) begin() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.listen, n.door = bufconn.Listen(1<<20), NewDecide(n, n.metrics)
+	n.listen, n.door = bufconn.Listen(1<<20), NewDecide(n, nil, n.metrics)
 	n.server = grpc.NewServer(grpc.ForceServerCodecV2(ask.Codec{}), grpc.WaitForHandlers(true),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}))
 	quotav1.RegisterDecisionServiceServer(n.server, n.door)

@@ -10,9 +10,13 @@ import (
 	"net/http"
 	"strconv"
 	"sync/atomic"
+	"time"
 	"unsafe"
 
+	"google.golang.org/grpc/codes"
+
 	"github.com/f4ee788f/quota/internal/core/limit"
+	"github.com/f4ee788f/quota/pkg/client"
 )
 
 const (
@@ -38,16 +42,22 @@ type JSONConfig struct {
 // JSON is the door of callers in any language: JSON over HTTP, as /openapi.json describes it. It is an http.Handler of
 // the paths of JSONRoutes, safe for concurrent use.
 type JSON struct {
-	client  Client
-	config  JSONConfig
-	metrics *Metrics
-	kept    *kept
-	held    atomic.Int64 // bytes
+	client       Decider
+	reservations *Reservations
+	config       JSONConfig
+	metrics      *Metrics
+	kept         *kept
+	held         atomic.Int64 // bytes
+}
+
+// Decider is what the JSON door asks: a client.Client.
+type Decider interface {
+	Decide(ctx context.Context, q client.Request) client.Decision
 }
 
 // NewJSON returns the handler. It starts nothing.
-func NewJSON(c Client, config JSONConfig, m *Metrics) *JSON {
-	return &JSON{client: c, config: config, metrics: m, kept: newKept()}
+func NewJSON(c Decider, r *Reservations, config JSONConfig, m *Metrics) *JSON {
+	return &JSON{client: c, reservations: r, config: config, metrics: m, kept: newKept()}
 }
 
 // route answers one call, whose body was read. The text that it returns is kept where the call had a key, as of the
@@ -56,8 +66,15 @@ type route func(j *JSON, c *call) (text []byte, err error)
 
 // routes are what JSON serves, by path. All are called with POST.
 var routes = map[string]route{
-	"/v1/decide": (*JSON).decide,
+	"/v1/decide":  (*JSON).decide,
+	"/v1/reserve": (*JSON).reserve,
+	"/v1/extend":  (*JSON).extend,
+	"/v1/commit":  (*JSON).commit,
+	"/v1/cancel":  (*JSON).cancel,
 }
+
+// keyed are the paths where a call counts once under an Idempotency-Key. Elsewhere the reservation's id is enough.
+var keyed = map[string]bool{"/v1/decide": true, "/v1/reserve": true}
 
 const openAPIPath = "/openapi.json"
 
@@ -115,7 +132,7 @@ func (j *JSON) answer(w http.ResponseWriter, r *http.Request, path string, answe
 		return nil, false, err
 	}
 	keys := r.Header["Idempotency-Key"]
-	if len(keys) == 0 {
+	if len(keys) == 0 || !keyed[path] {
 		text, err = answers(j, c)
 		return text, false, err
 	}
@@ -223,13 +240,8 @@ func (j *JSON) decide(c *call) ([]byte, error) {
 		return nil, err
 	}
 	c.tenant = tenantOf(d.requests[0])
-	ctx := c.ctx
-	if d.timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, d.timeout)
-		defer cancel()
-	}
-	decisions := decideAll(ctx, j.client, d.requests)
+	defer c.within(d.timeout)()
+	decisions := decideAll(c.ctx, j.client, d.requests)
 	var n counts
 	for i := range decisions {
 		n.add(decisions[i])
@@ -238,11 +250,117 @@ func (j *JSON) decide(c *call) ([]byte, error) {
 	return appendDecisions(make([]byte, 0, 32+256*len(decisions)), decisions, j.config.Unknown), nil
 }
 
+// within bounds the call's time; 0 does not. It returns what ends that.
+func (c *call) within(timeout time.Duration) func() {
+	if timeout <= 0 {
+		return func() {}
+	}
+	var cancel context.CancelFunc
+	c.ctx, cancel = context.WithTimeout(c.ctx, timeout)
+	return cancel
+}
+
+// reserve answers /v1/reserve.
+func (j *JSON) reserve(c *call) ([]byte, error) {
+	q, err := readReserve(c.body)
+	if err != nil {
+		return nil, err
+	}
+	c.tenant = tenantOf(q.request)
+	defer c.within(q.timeout)()
+	id, d, err := j.reservations.reserve(c.ctx, q.request)
+	if err != nil {
+		return nil, err
+	}
+	j.metrics.count(doorJSON, resultOf(d))
+	b := appendDecision([]byte(`{"decision":`), d, j.config.Unknown)
+	if id != "" {
+		b = appendText(append(b, `,"reservation":{"id":`...), id)
+		b = appendSeconds(append(b, `,"expires_seconds":`...), q.request.Expires)
+		b = append(b, '}')
+	}
+	return append(b, "}\n"...), nil
+}
+
+// extend answers /v1/extend.
+func (j *JSON) extend(c *call) ([]byte, error) {
+	q, err := readExtend(c.body)
+	if err != nil {
+		return nil, err
+	}
+	defer c.within(q.timeout)()
+	d, err := j.reservations.extend(c.ctx, &q.message)
+	if err != nil {
+		return nil, err
+	}
+	j.metrics.count(doorJSON, resultOf(d))
+	return append(appendDecision([]byte(`{"decision":`), d, j.config.Unknown), "}\n"...), nil
+}
+
+// commit answers /v1/commit.
+func (j *JSON) commit(c *call) ([]byte, error) {
+	m, err := readCommit(c.body)
+	if err != nil {
+		return nil, err
+	}
+	// Whoever breaks the connection off means it all the same.
+	answer, err := j.reservations.commit(context.WithoutCancel(c.ctx), m)
+	if err != nil {
+		return nil, err
+	}
+	b := strconv.AppendInt([]byte(`{"committed":{"units":`), answer.GetCommitted().GetUnits(), 10)
+	for i, cost := range answer.GetCommitted().GetCosts() {
+		if i == 0 {
+			b = append(b, `,"costs":{`...)
+		} else {
+			b = append(b, ',')
+		}
+		b = strconv.AppendInt(append(appendText(b, cost.GetName()), ':'), cost.GetUnits(), 10)
+	}
+	if len(answer.GetCommitted().GetCosts()) > 0 {
+		b = append(b, '}')
+	}
+	b = strconv.AppendBool(append(b, `},"late":`...), answer.GetLate())
+	return append(b, "}\n"...), nil
+}
+
+// cancel answers /v1/cancel.
+func (j *JSON) cancel(c *call) ([]byte, error) {
+	m, err := readCancel(c.body)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := j.reservations.commit(context.WithoutCancel(c.ctx), m); err != nil {
+		return nil, err
+	}
+	return []byte("{}\n"), nil
+}
+
+// statusOf is HTTP's status of a refusal.
+func statusOf(code codes.Code) int {
+	switch code {
+	case codes.NotFound:
+		return http.StatusNotFound
+	case codes.FailedPrecondition:
+		return http.StatusConflict
+	case codes.InvalidArgument:
+		return http.StatusBadRequest
+	}
+	return http.StatusServiceUnavailable
+}
+
 // problemOf is what an error is answered with.
 func problemOf(err error) *problem {
 	var p *problem
-	if errors.As(err, &p) {
+	var r *refusal
+	switch {
+	case errors.As(err, &p):
 		return p
+	case errors.As(err, &r):
+		status := statusOf(r.code)
+		return &problem{status: status, detail: r.detail, again: status == http.StatusServiceUnavailable}
+	case errors.Is(err, errJSON):
+		return &problem{status: http.StatusBadRequest, detail: err.Error()}
 	}
-	return &problem{status: http.StatusBadRequest, detail: err.Error()}
+	return &problem{status: http.StatusServiceUnavailable, detail: err.Error(), again: true}
 }

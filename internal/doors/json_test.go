@@ -57,7 +57,7 @@ func decisionsOf(t *testing.T, w *httptest.ResponseRecorder) []jsonDecision {
 // Each request of a batch has its own decision, in the batch's order, and takes its own units.
 func TestJSONDecides(t *testing.T) {
 	s := readOpenAPI(t)
-	door := NewJSON(dial(t), JSONConfig{Unknown: http.StatusUnauthorized}, newMetrics(t))
+	door := NewJSON(dial(t), nil, JSONConfig{Unknown: http.StatusUnauthorized}, newMetrics(t))
 	look := `{"requests":[{"attributes":{"tenant":"acme"},"units":0}]}`
 	if d := decisionsOf(t, post(door, "/v1/decide", look))[0]; !d.Allowed || d.Remaining != 10 {
 		t.Errorf("a look: got %+v, want 10 left", d)
@@ -103,7 +103,7 @@ func TestJSONDecides(t *testing.T) {
 func TestJSONRefusesWhatItCannotRead(t *testing.T) {
 	s := readOpenAPI(t)
 	c := &counting{}
-	door := NewJSON(c, JSONConfig{}, newMetrics(t))
+	door := NewJSON(c, nil, JSONConfig{}, newMetrics(t))
 	one := func(inner string) string { return `{"requests":[{"attributes":{"tenant":"acme"}` + inner + `}]}` }
 	long := strings.Repeat(`{"attributes":{}},`, maxRequests) + `{"attributes":{}}`
 	var many []string
@@ -190,8 +190,8 @@ type counting struct {
 	gate chan struct{}
 }
 
-func (c *counting) AllowN(ctx context.Context, units int64, _ ...client.Attribute) client.Decision {
-	c.n.Add(units)
+func (c *counting) Decide(ctx context.Context, q client.Request) client.Decision {
+	c.n.Add(q.Units)
 	if c.gate != nil {
 		select {
 		case <-c.gate:
@@ -207,7 +207,7 @@ func (c *counting) AllowN(ctx context.Context, units int64, _ ...client.Attribut
 func TestJSONIdempotency(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &counting{}
-		door := NewJSON(c, JSONConfig{}, newMetrics(t))
+		door := NewJSON(c, nil, JSONConfig{}, newMetrics(t))
 		const body = `{"requests":[{"attributes":{"tenant":"acme"}}]}`
 		ask := func(key, body string) *httptest.ResponseRecorder {
 			return post(door, "/v1/decide", body, "Idempotency-Key: "+key)
@@ -257,7 +257,7 @@ func TestJSONIdempotency(t *testing.T) {
 func TestJSONKeysOutliveConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &counting{gate: make(chan struct{})}
-		door := NewJSON(c, JSONConfig{}, newMetrics(t))
+		door := NewJSON(c, nil, JSONConfig{}, newMetrics(t))
 		const body = `{"requests":[{"attributes":{"tenant":"acme"}}]}`
 		ctx, cancel := context.WithCancel(t.Context())
 		r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/v1/decide", strings.NewReader(body))
@@ -326,7 +326,7 @@ func TestKeptAnswersAreBounded(t *testing.T) {
 // A body that comes slowly, or an answer that nobody reads, holds memory within the bound; beyond it a call is told to come again.
 func TestJSONMemoryIsBounded(t *testing.T) {
 	c := &counting{}
-	door := NewJSON(c, JSONConfig{}, newMetrics(t))
+	door := NewJSON(c, nil, JSONConfig{}, newMetrics(t))
 	body := `{"requests":[{"attributes":{"tenant":"` + strings.Repeat("x", 8<<10) + `"}}]}`
 	door.held.Store(maxHeld - 4<<10)
 	if w := post(door, "/v1/decide", body); w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") == "" || c.n.Load() != 0 {
@@ -346,7 +346,7 @@ func TestJSONBatchWaitsOnce(t *testing.T) {
 		n, stop := startNode(t)
 		defer stop()
 		n.client.Allow(t.Context(), of("acme"))
-		door := NewJSON(n.client, JSONConfig{}, n.metrics)
+		door := NewJSON(n.client, nil, JSONConfig{}, n.metrics)
 		start := time.Now()
 		w := post(door, "/v1/decide", `{"requests":[`+strings.TrimSuffix(strings.Repeat(`{"attributes":{"tenant":"slow"}},{"attributes":{"tenant":"acme"}},`, 20), ",")+`]}`)
 		for i, d := range decisionsOf(t, w) {
@@ -371,7 +371,7 @@ func TestJSONMetrics(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	door := NewJSON(&counting{}, JSONConfig{}, n)
+	door := NewJSON(&counting{}, nil, JSONConfig{}, n)
 	const body = `{"requests":[{"attributes":{"tenant":"acme"}},{"attributes":{"tenant":"acme"}}]}`
 	post(door, "/v1/decide", body, "Idempotency-Key: k")
 	post(door, "/v1/decide", body, "Idempotency-Key: k")

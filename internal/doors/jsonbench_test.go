@@ -23,7 +23,7 @@ func BenchmarkJSON(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	s := listen.HTTP(NewJSON(quota, JSONConfig{}, newMetrics(b)))
+	s := listen.HTTP(NewJSON(quota, nil, JSONConfig{}, newMetrics(b)))
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(l) }()
 	defer func() {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"testing"
+	"time"
 )
 
 // What the strict reader takes encoding/json takes too, and both read the same.
@@ -49,6 +50,30 @@ func FuzzReadDecide(f *testing.F) {
 					t.Fatalf("request %d: got %+v, want %+v", i, g, w)
 				}
 			}
+		}
+	})
+}
+
+// Whatever is sent about reservations is read or refused, within bounds.
+func FuzzReadReservations(f *testing.F) {
+	for _, s := range []string{
+		`{"attributes":{"tenant":"acme"},"units":1,"costs":{"tokens_in":900},"expires_seconds":60,"timeout_ms":5}`,
+		`{"id":"AQ","units":0,"costs":{"tokens_out":500},"used":{"units":1,"costs":{"tokens_out":480}}}`, `{"id":"AQ","used":{"used":{}}}`, `{"id":""}`,
+	} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		if q, err := readReserve(text); err == nil && (len(q.request.Attributes) > 32 || len(q.request.Costs) > maxCosts || q.request.Expires < time.Second) {
+			t.Fatalf("%+v", q)
+		}
+		if q, err := readExtend(text); err == nil && (len(q.message.GetId()) > maxID || q.message.GetUnits() < 0 || len(q.message.GetCosts()) > maxCosts) {
+			t.Fatalf("%+v", q)
+		}
+		if m, err := readCommit(text); err == nil && !json.Valid([]byte(text)) {
+			t.Fatalf("%v is read of no JSON", m)
+		}
+		if m, err := readCancel(text); err == nil && m.GetTotals().GetUnits() != 0 {
+			t.Fatalf("%v", m)
 		}
 	})
 }

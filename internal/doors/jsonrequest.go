@@ -2,11 +2,13 @@ package doors
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/f4ee788f/quota/internal/core/ask"
 	"github.com/f4ee788f/quota/internal/core/limit"
 	"github.com/f4ee788f/quota/pkg/client"
+	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
 const (
@@ -16,6 +18,58 @@ const (
 	maxTimeout = time.Hour
 )
 
+// field is a member of an object that a route asks for.
+type field struct {
+	name   string
+	needed bool
+	read   func() error
+}
+
+// object reads an object of these members, each at most once.
+func (r *jsonReader) object(fields ...field) error {
+	if err := r.open('{', "an object"); err != nil {
+		return err
+	}
+	var seen uint
+	for first := true; ; first = false {
+		name, more, err := r.member(first)
+		if err != nil {
+			return err
+		}
+		if !more {
+			break
+		}
+		at := slices.IndexFunc(fields, func(f field) bool { return f.name == name })
+		if at < 0 {
+			return unread(name)
+		}
+		if err := once(&seen, uint(at), name); err != nil {
+			return err
+		}
+		if err := fields[at].read(); err != nil {
+			return err
+		}
+	}
+	for i, f := range fields {
+		if f.needed && seen&(1<<i) == 0 {
+			return fmt.Errorf("%w: it has no %s", errJSON, f.name)
+		}
+	}
+	return nil
+}
+
+// readBody reads a body that is an object of these members.
+func readBody(text string, fields func(*jsonReader) []field) error {
+	r, err := newJSONReader(text)
+	if err != nil {
+		return err
+	}
+	if err := r.object(fields(&r)...); err != nil {
+		return err
+	}
+	return r.end()
+}
+
 // decideRequest is the body of /v1/decide.
 type decideRequest struct {
 	requests []client.Request
@@ -24,37 +78,94 @@ type decideRequest struct {
 
 // readDecide reads the body of /v1/decide.
 func readDecide(text string) (d decideRequest, err error) {
-	r, err := newJSONReader(text)
-	if err != nil {
-		return d, err
-	}
-	if err := r.open('{', "an object"); err != nil {
-		return d, err
-	}
-	var seen uint
-	for first := true; ; first = false {
-		name, more, err := r.member(first)
-		switch {
-		case err != nil:
-			return d, err
-		case !more && seen&1 == 0:
-			return d, fmt.Errorf("%w: it has no requests", errJSON)
-		case !more:
-			return d, r.end()
-		case name == "requests":
-			if err = once(&seen, 0, name); err == nil {
-				d.requests, err = r.requests()
-			}
-		case name == "timeout_ms":
-			if err = once(&seen, 1, name); err == nil {
-				d.timeout, err = r.timeout()
-			}
-		default:
-			err = unread(name)
+	err = readBody(text, func(r *jsonReader) []field {
+		return []field{
+			{"requests", true, func() (err error) { d.requests, err = r.requests(); return err }},
+			{"timeout_ms", false, func() (err error) { d.timeout, err = r.timeout(); return err }},
 		}
-		if err != nil {
-			return d, err
+	})
+	return d, err
+}
+
+// reserveRequest is the body of /v1/reserve.
+type reserveRequest struct {
+	request client.Request
+	timeout time.Duration
+}
+
+// readReserve reads the body of /v1/reserve.
+func readReserve(text string) (q reserveRequest, err error) {
+	q.request = client.Request{Units: 1, Expires: defaultReservationTime}
+	err = readBody(text, func(r *jsonReader) []field {
+		return []field{
+			{"attributes", true, func() (err error) { q.request.Attributes, err = r.attributes(); return err }},
+			{"units", false, func() (err error) { q.request.Units, err = r.units("units"); return err }},
+			{"costs", false, func() (err error) { q.request.Costs, err = r.costs(); return err }},
+			{"expires_seconds", false, func() error {
+				s, err := r.integer(int64(client.MinReservationTime/time.Second), int64(client.MaxReservationTime/time.Second))
+				q.request.Expires = time.Duration(s) * time.Second
+				return in("expires_seconds", err)
+			}},
+			{"timeout_ms", false, func() (err error) { q.timeout, err = r.timeout(); return err }},
 		}
+	})
+	return q, err
+}
+
+// extendRequest is the body of /v1/extend.
+type extendRequest struct {
+	message quotav1.ExtendRequest
+	timeout time.Duration
+}
+
+// readExtend reads the body of /v1/extend.
+func readExtend(text string) (q *extendRequest, err error) {
+	q = new(extendRequest)
+	return q, readBody(text, func(r *jsonReader) []field {
+		return append(r.totals(&q.message.Units, &q.message.Costs), r.id(&q.message.Id),
+			field{"used", false, func() error {
+				q.message.Used = new(quotav1.Totals)
+				return in("used", r.object(r.totals(&q.message.Used.Units, &q.message.Used.Costs)...))
+			}},
+			field{"timeout_ms", false, func() (err error) { q.timeout, err = r.timeout(); return err }})
+	})
+}
+
+// readCommit reads the body of /v1/commit.
+func readCommit(text string) (m *quotav1.CommitRequest, err error) {
+	m = &quotav1.CommitRequest{Totals: new(quotav1.Totals)}
+	return m, readBody(text, func(r *jsonReader) []field {
+		return append(r.totals(&m.Totals.Units, &m.Totals.Costs), r.id(&m.Id))
+	})
+}
+
+// readCancel reads the body of /v1/cancel.
+func readCancel(text string) (m *quotav1.CommitRequest, err error) {
+	m = &quotav1.CommitRequest{Totals: new(quotav1.Totals)}
+	return m, readBody(text, func(r *jsonReader) []field { return []field{r.id(&m.Id)} })
+}
+
+// id is the member of a reservation's id.
+func (r *jsonReader) id(id *string) field {
+	return field{"id", true, func() (err error) {
+		if *id, err = r.string("a string"); err == nil && len(*id) > maxID {
+			err = fmt.Errorf("%w: an id has at most %d characters", errJSON, maxID)
+		}
+		return in("id", err)
+	}}
+}
+
+// totals are the members of what was used or is to be reserved.
+func (r *jsonReader) totals(units *int64, costs *[]*quotav1.Cost) []field {
+	return []field{
+		{"units", false, func() (err error) { *units, err = r.units("units"); return err }},
+		{"costs", false, func() error {
+			list, err := r.costs()
+			for _, c := range list {
+				*costs = append(*costs, &quotav1.Cost{Name: c.Name, Units: c.Units})
+			}
+			return err
+		}},
 	}
 }
 
@@ -106,6 +217,10 @@ func (r *jsonReader) request() (q client.Request, err error) {
 			if err = once(&seen, 1, name); err == nil {
 				q.Units, err = r.units(name)
 			}
+		case name == "costs":
+			if err = once(&seen, 2, name); err == nil {
+				q.Costs, err = r.costs()
+			}
 		default:
 			err = unread(name)
 		}
@@ -142,6 +257,34 @@ func (r *jsonReader) attributes() ([]client.Attribute, error) {
 			return nil, in("attributes."+limit.Quote(name), err)
 		}
 		list = append(list, client.Attribute{Name: name, Value: value})
+	}
+}
+
+// costs reads an object of units by the names of costs.
+func (r *jsonReader) costs() ([]client.Cost, error) {
+	if err := r.open('{', "an object of costs"); err != nil {
+		return nil, in("costs", err)
+	}
+	var list []client.Cost
+	for {
+		name, more, err := r.member(len(list) == 0)
+		if err != nil {
+			return nil, in("costs", err)
+		}
+		if !more {
+			return list, nil
+		}
+		if len(list) == maxCosts {
+			return nil, fmt.Errorf("%w: costs: there may be %d", errJSON, maxCosts)
+		}
+		if slices.ContainsFunc(list, func(c client.Cost) bool { return c.Name == name }) {
+			return nil, fmt.Errorf("%w: costs: %s is there twice", errJSON, limit.Quote(name))
+		}
+		units, err := r.units("costs." + limit.Quote(name))
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, client.Cost{Name: name, Units: units})
 	}
 }
 

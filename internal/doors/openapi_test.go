@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -92,7 +93,10 @@ func (s *schemas) checkAnswer(path string, w *httptest.ResponseRecorder) {
 // Every example of openapi.json is of its schema, is answered 200, and the answer is of its schema; every route is described.
 func TestOpenAPIExamples(t *testing.T) {
 	s := readOpenAPI(t)
-	door := NewJSON(dial(t), JSONConfig{}, newMetrics(t))
+	quota := dial(t)
+	reservations := NewReservations(quota, RandomIDKey(), "")
+	defer reservations.Close()
+	door := NewJSON(quota, reservations, JSONConfig{}, newMetrics(t))
 	if got, want := slices.Sorted(maps.Keys(s.paths)), slices.Sorted(maps.Keys(routes)); !slices.Equal(got, want) {
 		t.Errorf("described are %v, served %v", got, want)
 	}
@@ -104,7 +108,11 @@ func TestOpenAPIExamples(t *testing.T) {
 		}
 		for name, e := range examples {
 			s.check(path+" "+name, at, e.Value)
-			w := post(door, path, string(e.Value))
+			body := string(e.Value)
+			if was := regexp.MustCompile(`"id": "([^"]*)"`).FindStringSubmatch(body); was != nil {
+				body = strings.Replace(body, was[1], reserved(t, door, `{"attributes":{"tenant":"acme"},"units":1}`), 1)
+			}
+			w := post(door, path, body)
 			if w.Code != http.StatusOK {
 				t.Errorf("%s %s: got %d %s", path, name, w.Code, w.Body)
 			}

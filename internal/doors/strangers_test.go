@@ -31,7 +31,7 @@ func TestStrangersShutNobodyOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	addr := inner.Addr().String()
-	door := NewDecide(n, n.metrics)
+	door := NewDecide(n, nil, n.metrics)
 	lines := NewLines(listen.Bounded(inner, listen.Bounds{Strangers: 8, StrangersOfPeer: 4, Known: 8, KnownOfPeer: 3}), door)
 	server := grpc.NewServer(grpc.ForceServerCodecV2(ask.Codec{}))
 	rls.RegisterRateLimitServiceServer(server, NewEnvoy(&generous{}, n.metrics, nil))
@@ -113,7 +113,7 @@ func TestIdleLinesEnd(t *testing.T) {
 		n, stop := startNode(t)
 		defer stop()
 		inner := bufconn.Listen(1 << 20)
-		door := NewDecide(n, n.metrics)
+		door := NewDecide(n, nil, n.metrics)
 		lines := NewLines(listen.Bounded(inner, listen.Bounds{Strangers: 8, StrangersOfPeer: 8, Known: 8, KnownOfPeer: 8}), door)
 		defer func() {
 			if err := lines.Close(); err != nil {

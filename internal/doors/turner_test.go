@@ -33,7 +33,7 @@ func socketsOf(t *testing.T, test func(t *testing.T, lines *Lines, addr string))
 			if network != "unix" {
 				addr = l.Addr().String()
 			}
-			door := NewDecide(n, n.metrics)
+			door := NewDecide(n, nil, n.metrics)
 			lines := NewLines(l, door)
 			test(t, lines, addr)
 			if err := lines.Close(); err != nil {

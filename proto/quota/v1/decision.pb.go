@@ -121,7 +121,7 @@ func (x Answer_Reason) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Answer_Reason.Descriptor instead.
 func (Answer_Reason) EnumDescriptor() ([]byte, []int) {
-	return file_quota_v1_decision_proto_rawDescGZIP(), []int{4, 0}
+	return file_quota_v1_decision_proto_rawDescGZIP(), []int{5, 0}
 }
 
 // DecideRequest carries at most 1,024 questions, and at most 256 KiB.
@@ -180,7 +180,9 @@ type Question struct {
 	// What is known of the request: at most 32. Of several of one name the first counts.
 	Attributes []*Attribute `protobuf:"bytes,3,rep,name=attributes,proto3" json:"attributes,omitempty"`
 	// How long the answer may take, where the server has to be asked; 0 for as long as the agent lets requests wait.
-	TimeoutUs     int64 `protobuf:"varint,4,opt,name=timeout_us,json=timeoutUs,proto3" json:"timeout_us,omitempty"`
+	TimeoutUs int64 `protobuf:"varint,4,opt,name=timeout_us,json=timeoutUs,proto3" json:"timeout_us,omitempty"`
+	// What else it costs, each name once.
+	Costs         []*Cost `protobuf:"bytes,5,rep,name=costs,proto3" json:"costs,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -243,6 +245,66 @@ func (x *Question) GetTimeoutUs() int64 {
 	return 0
 }
 
+func (x *Question) GetCosts() []*Cost {
+	if x != nil {
+		return x.Costs
+	}
+	return nil
+}
+
+// Cost is units of one of the costs that the policy names: 0 to 1,000,000,000.
+type Cost struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Units         int64                  `protobuf:"varint,2,opt,name=units,proto3" json:"units,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Cost) Reset() {
+	*x = Cost{}
+	mi := &file_quota_v1_decision_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Cost) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Cost) ProtoMessage() {}
+
+func (x *Cost) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_decision_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Cost.ProtoReflect.Descriptor instead.
+func (*Cost) Descriptor() ([]byte, []int) {
+	return file_quota_v1_decision_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Cost) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Cost) GetUnits() int64 {
+	if x != nil {
+		return x.Units
+	}
+	return 0
+}
+
 // Attribute is one thing that is known of a request.
 type Attribute struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -254,7 +316,7 @@ type Attribute struct {
 
 func (x *Attribute) Reset() {
 	*x = Attribute{}
-	mi := &file_quota_v1_decision_proto_msgTypes[2]
+	mi := &file_quota_v1_decision_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -266,7 +328,7 @@ func (x *Attribute) String() string {
 func (*Attribute) ProtoMessage() {}
 
 func (x *Attribute) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_decision_proto_msgTypes[2]
+	mi := &file_quota_v1_decision_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -279,7 +341,7 @@ func (x *Attribute) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Attribute.ProtoReflect.Descriptor instead.
 func (*Attribute) Descriptor() ([]byte, []int) {
-	return file_quota_v1_decision_proto_rawDescGZIP(), []int{2}
+	return file_quota_v1_decision_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Attribute) GetName() string {
@@ -310,7 +372,7 @@ type DecideResponse struct {
 
 func (x *DecideResponse) Reset() {
 	*x = DecideResponse{}
-	mi := &file_quota_v1_decision_proto_msgTypes[3]
+	mi := &file_quota_v1_decision_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -322,7 +384,7 @@ func (x *DecideResponse) String() string {
 func (*DecideResponse) ProtoMessage() {}
 
 func (x *DecideResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_decision_proto_msgTypes[3]
+	mi := &file_quota_v1_decision_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -335,7 +397,7 @@ func (x *DecideResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DecideResponse.ProtoReflect.Descriptor instead.
 func (*DecideResponse) Descriptor() ([]byte, []int) {
-	return file_quota_v1_decision_proto_rawDescGZIP(), []int{3}
+	return file_quota_v1_decision_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *DecideResponse) GetAnswers() []*Answer {
@@ -382,7 +444,7 @@ type Answer struct {
 
 func (x *Answer) Reset() {
 	*x = Answer{}
-	mi := &file_quota_v1_decision_proto_msgTypes[4]
+	mi := &file_quota_v1_decision_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -394,7 +456,7 @@ func (x *Answer) String() string {
 func (*Answer) ProtoMessage() {}
 
 func (x *Answer) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_decision_proto_msgTypes[4]
+	mi := &file_quota_v1_decision_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -407,7 +469,7 @@ func (x *Answer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Answer.ProtoReflect.Descriptor instead.
 func (*Answer) Descriptor() ([]byte, []int) {
-	return file_quota_v1_decision_proto_rawDescGZIP(), []int{4}
+	return file_quota_v1_decision_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Answer) GetId() uint64 {
@@ -473,13 +535,512 @@ func (x *Answer) GetResetUs() int64 {
 	return 0
 }
 
+type ReserveRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As a Question's.
+	Units      *int64       `protobuf:"varint,1,opt,name=units,proto3,oneof" json:"units,omitempty"`
+	Costs      []*Cost      `protobuf:"bytes,2,rep,name=costs,proto3" json:"costs,omitempty"`
+	Attributes []*Attribute `protobuf:"bytes,3,rep,name=attributes,proto3" json:"attributes,omitempty"`
+	TimeoutUs  int64        `protobuf:"varint,4,opt,name=timeout_us,json=timeoutUs,proto3" json:"timeout_us,omitempty"`
+	// When the reservation ends by itself: after 1 to 3600 seconds; 60 if 0.
+	ExpiresSeconds int64 `protobuf:"varint,5,opt,name=expires_seconds,json=expiresSeconds,proto3" json:"expires_seconds,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *ReserveRequest) Reset() {
+	*x = ReserveRequest{}
+	mi := &file_quota_v1_decision_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReserveRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReserveRequest) ProtoMessage() {}
+
+func (x *ReserveRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_decision_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReserveRequest.ProtoReflect.Descriptor instead.
+func (*ReserveRequest) Descriptor() ([]byte, []int) {
+	return file_quota_v1_decision_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *ReserveRequest) GetUnits() int64 {
+	if x != nil && x.Units != nil {
+		return *x.Units
+	}
+	return 0
+}
+
+func (x *ReserveRequest) GetCosts() []*Cost {
+	if x != nil {
+		return x.Costs
+	}
+	return nil
+}
+
+func (x *ReserveRequest) GetAttributes() []*Attribute {
+	if x != nil {
+		return x.Attributes
+	}
+	return nil
+}
+
+func (x *ReserveRequest) GetTimeoutUs() int64 {
+	if x != nil {
+		return x.TimeoutUs
+	}
+	return 0
+}
+
+func (x *ReserveRequest) GetExpiresSeconds() int64 {
+	if x != nil {
+		return x.ExpiresSeconds
+	}
+	return 0
+}
+
+type ReserveResponse struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Decision *Answer                `protobuf:"bytes,1,opt,name=decision,proto3" json:"decision,omitempty"`
+	// Names the reservation at every agent that shares the --peer-secret; empty where the decision is a denial.
+	Id             string `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
+	ExpiresSeconds int64  `protobuf:"varint,3,opt,name=expires_seconds,json=expiresSeconds,proto3" json:"expires_seconds,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *ReserveResponse) Reset() {
+	*x = ReserveResponse{}
+	mi := &file_quota_v1_decision_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReserveResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReserveResponse) ProtoMessage() {}
+
+func (x *ReserveResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_decision_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReserveResponse.ProtoReflect.Descriptor instead.
+func (*ReserveResponse) Descriptor() ([]byte, []int) {
+	return file_quota_v1_decision_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *ReserveResponse) GetDecision() *Answer {
+	if x != nil {
+		return x.Decision
+	}
+	return nil
+}
+
+func (x *ReserveResponse) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *ReserveResponse) GetExpiresSeconds() int64 {
+	if x != nil {
+		return x.ExpiresSeconds
+	}
+	return 0
+}
+
+type ExtendRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// What is to be reserved beyond what is.
+	Units int64   `protobuf:"varint,2,opt,name=units,proto3" json:"units,omitempty"`
+	Costs []*Cost `protobuf:"bytes,3,rep,name=costs,proto3" json:"costs,omitempty"`
+	// What was used so far, in all. It is billed where nobody commits.
+	Used          *Totals `protobuf:"bytes,4,opt,name=used,proto3" json:"used,omitempty"`
+	TimeoutUs     int64   `protobuf:"varint,5,opt,name=timeout_us,json=timeoutUs,proto3" json:"timeout_us,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExtendRequest) Reset() {
+	*x = ExtendRequest{}
+	mi := &file_quota_v1_decision_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExtendRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExtendRequest) ProtoMessage() {}
+
+func (x *ExtendRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_decision_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExtendRequest.ProtoReflect.Descriptor instead.
+func (*ExtendRequest) Descriptor() ([]byte, []int) {
+	return file_quota_v1_decision_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *ExtendRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *ExtendRequest) GetUnits() int64 {
+	if x != nil {
+		return x.Units
+	}
+	return 0
+}
+
+func (x *ExtendRequest) GetCosts() []*Cost {
+	if x != nil {
+		return x.Costs
+	}
+	return nil
+}
+
+func (x *ExtendRequest) GetUsed() *Totals {
+	if x != nil {
+		return x.Used
+	}
+	return nil
+}
+
+func (x *ExtendRequest) GetTimeoutUs() int64 {
+	if x != nil {
+		return x.TimeoutUs
+	}
+	return 0
+}
+
+type ExtendResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Decision      *Answer                `protobuf:"bytes,1,opt,name=decision,proto3" json:"decision,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExtendResponse) Reset() {
+	*x = ExtendResponse{}
+	mi := &file_quota_v1_decision_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExtendResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExtendResponse) ProtoMessage() {}
+
+func (x *ExtendResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_decision_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExtendResponse.ProtoReflect.Descriptor instead.
+func (*ExtendResponse) Descriptor() ([]byte, []int) {
+	return file_quota_v1_decision_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *ExtendResponse) GetDecision() *Answer {
+	if x != nil {
+		return x.Decision
+	}
+	return nil
+}
+
+// Totals are what a request used or cost in all; a cost that is not named is 0.
+type Totals struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Units         int64                  `protobuf:"varint,1,opt,name=units,proto3" json:"units,omitempty"`
+	Costs         []*Cost                `protobuf:"bytes,2,rep,name=costs,proto3" json:"costs,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Totals) Reset() {
+	*x = Totals{}
+	mi := &file_quota_v1_decision_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Totals) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Totals) ProtoMessage() {}
+
+func (x *Totals) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_decision_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Totals.ProtoReflect.Descriptor instead.
+func (*Totals) Descriptor() ([]byte, []int) {
+	return file_quota_v1_decision_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *Totals) GetUnits() int64 {
+	if x != nil {
+		return x.Units
+	}
+	return 0
+}
+
+func (x *Totals) GetCosts() []*Cost {
+	if x != nil {
+		return x.Costs
+	}
+	return nil
+}
+
+type CommitRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Totals        *Totals                `protobuf:"bytes,2,opt,name=totals,proto3" json:"totals,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CommitRequest) Reset() {
+	*x = CommitRequest{}
+	mi := &file_quota_v1_decision_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CommitRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CommitRequest) ProtoMessage() {}
+
+func (x *CommitRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_decision_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CommitRequest.ProtoReflect.Descriptor instead.
+func (*CommitRequest) Descriptor() ([]byte, []int) {
+	return file_quota_v1_decision_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *CommitRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *CommitRequest) GetTotals() *Totals {
+	if x != nil {
+		return x.Totals
+	}
+	return nil
+}
+
+type CommitResponse struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Committed *Totals                `protobuf:"bytes,1,opt,name=committed,proto3" json:"committed,omitempty"`
+	// The reservation had ended by itself. What it cost beyond what was billed then is booked.
+	Late          bool `protobuf:"varint,2,opt,name=late,proto3" json:"late,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CommitResponse) Reset() {
+	*x = CommitResponse{}
+	mi := &file_quota_v1_decision_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CommitResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CommitResponse) ProtoMessage() {}
+
+func (x *CommitResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_decision_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CommitResponse.ProtoReflect.Descriptor instead.
+func (*CommitResponse) Descriptor() ([]byte, []int) {
+	return file_quota_v1_decision_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *CommitResponse) GetCommitted() *Totals {
+	if x != nil {
+		return x.Committed
+	}
+	return nil
+}
+
+func (x *CommitResponse) GetLate() bool {
+	if x != nil {
+		return x.Late
+	}
+	return false
+}
+
+type CancelRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CancelRequest) Reset() {
+	*x = CancelRequest{}
+	mi := &file_quota_v1_decision_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CancelRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CancelRequest) ProtoMessage() {}
+
+func (x *CancelRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_decision_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CancelRequest.ProtoReflect.Descriptor instead.
+func (*CancelRequest) Descriptor() ([]byte, []int) {
+	return file_quota_v1_decision_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *CancelRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+type CancelResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CancelResponse) Reset() {
+	*x = CancelResponse{}
+	mi := &file_quota_v1_decision_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CancelResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CancelResponse) ProtoMessage() {}
+
+func (x *CancelResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_decision_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CancelResponse.ProtoReflect.Descriptor instead.
+func (*CancelResponse) Descriptor() ([]byte, []int) {
+	return file_quota_v1_decision_proto_rawDescGZIP(), []int{14}
+}
+
 var File_quota_v1_decision_proto protoreflect.FileDescriptor
 
 const file_quota_v1_decision_proto_rawDesc = "" +
 	"\n" +
 	"\x17quota/v1/decision.proto\x12\bquota.v1\"A\n" +
 	"\rDecideRequest\x120\n" +
-	"\tquestions\x18\x01 \x03(\v2\x12.quota.v1.QuestionR\tquestions\"\x93\x01\n" +
+	"\tquestions\x18\x01 \x03(\v2\x12.quota.v1.QuestionR\tquestions\"\xb9\x01\n" +
 	"\bQuestion\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x19\n" +
 	"\x05units\x18\x02 \x01(\x03H\x00R\x05units\x88\x01\x01\x123\n" +
@@ -487,8 +1048,12 @@ const file_quota_v1_decision_proto_rawDesc = "" +
 	"attributes\x18\x03 \x03(\v2\x13.quota.v1.AttributeR\n" +
 	"attributes\x12\x1d\n" +
 	"\n" +
-	"timeout_us\x18\x04 \x01(\x03R\ttimeoutUsB\b\n" +
-	"\x06_units\"5\n" +
+	"timeout_us\x18\x04 \x01(\x03R\ttimeoutUs\x12$\n" +
+	"\x05costs\x18\x05 \x03(\v2\x0e.quota.v1.CostR\x05costsB\b\n" +
+	"\x06_units\"0\n" +
+	"\x04Cost\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
+	"\x05units\x18\x02 \x01(\x03R\x05units\"5\n" +
 	"\tAttribute\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value\"j\n" +
@@ -527,9 +1092,48 @@ const file_quota_v1_decision_proto_rawDesc = "" +
 	"\rREASON_LISTED\x10\x10\x12\x13\n" +
 	"\x0fREASON_PRIORITY\x10\x11\x12\x17\n" +
 	"\x13REASON_SPENDING_CAP\x10\x12\x12\x14\n" +
-	"\x10REASON_TOO_LARGE\x10\x132R\n" +
+	"\x10REASON_TOO_LARGE\x10\x13\"\xd8\x01\n" +
+	"\x0eReserveRequest\x12\x19\n" +
+	"\x05units\x18\x01 \x01(\x03H\x00R\x05units\x88\x01\x01\x12$\n" +
+	"\x05costs\x18\x02 \x03(\v2\x0e.quota.v1.CostR\x05costs\x123\n" +
+	"\n" +
+	"attributes\x18\x03 \x03(\v2\x13.quota.v1.AttributeR\n" +
+	"attributes\x12\x1d\n" +
+	"\n" +
+	"timeout_us\x18\x04 \x01(\x03R\ttimeoutUs\x12'\n" +
+	"\x0fexpires_seconds\x18\x05 \x01(\x03R\x0eexpiresSecondsB\b\n" +
+	"\x06_units\"x\n" +
+	"\x0fReserveResponse\x12,\n" +
+	"\bdecision\x18\x01 \x01(\v2\x10.quota.v1.AnswerR\bdecision\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\x12'\n" +
+	"\x0fexpires_seconds\x18\x03 \x01(\x03R\x0eexpiresSeconds\"\xa0\x01\n" +
+	"\rExtendRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
+	"\x05units\x18\x02 \x01(\x03R\x05units\x12$\n" +
+	"\x05costs\x18\x03 \x03(\v2\x0e.quota.v1.CostR\x05costs\x12$\n" +
+	"\x04used\x18\x04 \x01(\v2\x10.quota.v1.TotalsR\x04used\x12\x1d\n" +
+	"\n" +
+	"timeout_us\x18\x05 \x01(\x03R\ttimeoutUs\">\n" +
+	"\x0eExtendResponse\x12,\n" +
+	"\bdecision\x18\x01 \x01(\v2\x10.quota.v1.AnswerR\bdecision\"D\n" +
+	"\x06Totals\x12\x14\n" +
+	"\x05units\x18\x01 \x01(\x03R\x05units\x12$\n" +
+	"\x05costs\x18\x02 \x03(\v2\x0e.quota.v1.CostR\x05costs\"I\n" +
+	"\rCommitRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12(\n" +
+	"\x06totals\x18\x02 \x01(\v2\x10.quota.v1.TotalsR\x06totals\"T\n" +
+	"\x0eCommitResponse\x12.\n" +
+	"\tcommitted\x18\x01 \x01(\v2\x10.quota.v1.TotalsR\tcommitted\x12\x12\n" +
+	"\x04late\x18\x02 \x01(\bR\x04late\"\x1f\n" +
+	"\rCancelRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\"\x10\n" +
+	"\x0eCancelResponse2\xc9\x02\n" +
 	"\x0fDecisionService\x12?\n" +
-	"\x06Decide\x12\x17.quota.v1.DecideRequest\x1a\x18.quota.v1.DecideResponse(\x010\x01B2Z0github.com/f4ee788f/quota/proto/quota/v1;quotav1b\x06proto3"
+	"\x06Decide\x12\x17.quota.v1.DecideRequest\x1a\x18.quota.v1.DecideResponse(\x010\x01\x12>\n" +
+	"\aReserve\x12\x18.quota.v1.ReserveRequest\x1a\x19.quota.v1.ReserveResponse\x12;\n" +
+	"\x06Extend\x12\x17.quota.v1.ExtendRequest\x1a\x18.quota.v1.ExtendResponse\x12;\n" +
+	"\x06Commit\x12\x17.quota.v1.CommitRequest\x1a\x18.quota.v1.CommitResponse\x12;\n" +
+	"\x06Cancel\x12\x17.quota.v1.CancelRequest\x1a\x18.quota.v1.CancelResponseB2Z0github.com/f4ee788f/quota/proto/quota/v1;quotav1b\x06proto3"
 
 var (
 	file_quota_v1_decision_proto_rawDescOnce sync.Once
@@ -544,27 +1148,55 @@ func file_quota_v1_decision_proto_rawDescGZIP() []byte {
 }
 
 var file_quota_v1_decision_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_quota_v1_decision_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
+var file_quota_v1_decision_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
 var file_quota_v1_decision_proto_goTypes = []any{
-	(Answer_Reason)(0),     // 0: quota.v1.Answer.Reason
-	(*DecideRequest)(nil),  // 1: quota.v1.DecideRequest
-	(*Question)(nil),       // 2: quota.v1.Question
-	(*Attribute)(nil),      // 3: quota.v1.Attribute
-	(*DecideResponse)(nil), // 4: quota.v1.DecideResponse
-	(*Answer)(nil),         // 5: quota.v1.Answer
+	(Answer_Reason)(0),      // 0: quota.v1.Answer.Reason
+	(*DecideRequest)(nil),   // 1: quota.v1.DecideRequest
+	(*Question)(nil),        // 2: quota.v1.Question
+	(*Cost)(nil),            // 3: quota.v1.Cost
+	(*Attribute)(nil),       // 4: quota.v1.Attribute
+	(*DecideResponse)(nil),  // 5: quota.v1.DecideResponse
+	(*Answer)(nil),          // 6: quota.v1.Answer
+	(*ReserveRequest)(nil),  // 7: quota.v1.ReserveRequest
+	(*ReserveResponse)(nil), // 8: quota.v1.ReserveResponse
+	(*ExtendRequest)(nil),   // 9: quota.v1.ExtendRequest
+	(*ExtendResponse)(nil),  // 10: quota.v1.ExtendResponse
+	(*Totals)(nil),          // 11: quota.v1.Totals
+	(*CommitRequest)(nil),   // 12: quota.v1.CommitRequest
+	(*CommitResponse)(nil),  // 13: quota.v1.CommitResponse
+	(*CancelRequest)(nil),   // 14: quota.v1.CancelRequest
+	(*CancelResponse)(nil),  // 15: quota.v1.CancelResponse
 }
 var file_quota_v1_decision_proto_depIdxs = []int32{
-	2, // 0: quota.v1.DecideRequest.questions:type_name -> quota.v1.Question
-	3, // 1: quota.v1.Question.attributes:type_name -> quota.v1.Attribute
-	5, // 2: quota.v1.DecideResponse.answers:type_name -> quota.v1.Answer
-	0, // 3: quota.v1.Answer.reason:type_name -> quota.v1.Answer.Reason
-	1, // 4: quota.v1.DecisionService.Decide:input_type -> quota.v1.DecideRequest
-	4, // 5: quota.v1.DecisionService.Decide:output_type -> quota.v1.DecideResponse
-	5, // [5:6] is the sub-list for method output_type
-	4, // [4:5] is the sub-list for method input_type
-	4, // [4:4] is the sub-list for extension type_name
-	4, // [4:4] is the sub-list for extension extendee
-	0, // [0:4] is the sub-list for field type_name
+	2,  // 0: quota.v1.DecideRequest.questions:type_name -> quota.v1.Question
+	4,  // 1: quota.v1.Question.attributes:type_name -> quota.v1.Attribute
+	3,  // 2: quota.v1.Question.costs:type_name -> quota.v1.Cost
+	6,  // 3: quota.v1.DecideResponse.answers:type_name -> quota.v1.Answer
+	0,  // 4: quota.v1.Answer.reason:type_name -> quota.v1.Answer.Reason
+	3,  // 5: quota.v1.ReserveRequest.costs:type_name -> quota.v1.Cost
+	4,  // 6: quota.v1.ReserveRequest.attributes:type_name -> quota.v1.Attribute
+	6,  // 7: quota.v1.ReserveResponse.decision:type_name -> quota.v1.Answer
+	3,  // 8: quota.v1.ExtendRequest.costs:type_name -> quota.v1.Cost
+	11, // 9: quota.v1.ExtendRequest.used:type_name -> quota.v1.Totals
+	6,  // 10: quota.v1.ExtendResponse.decision:type_name -> quota.v1.Answer
+	3,  // 11: quota.v1.Totals.costs:type_name -> quota.v1.Cost
+	11, // 12: quota.v1.CommitRequest.totals:type_name -> quota.v1.Totals
+	11, // 13: quota.v1.CommitResponse.committed:type_name -> quota.v1.Totals
+	1,  // 14: quota.v1.DecisionService.Decide:input_type -> quota.v1.DecideRequest
+	7,  // 15: quota.v1.DecisionService.Reserve:input_type -> quota.v1.ReserveRequest
+	9,  // 16: quota.v1.DecisionService.Extend:input_type -> quota.v1.ExtendRequest
+	12, // 17: quota.v1.DecisionService.Commit:input_type -> quota.v1.CommitRequest
+	14, // 18: quota.v1.DecisionService.Cancel:input_type -> quota.v1.CancelRequest
+	5,  // 19: quota.v1.DecisionService.Decide:output_type -> quota.v1.DecideResponse
+	8,  // 20: quota.v1.DecisionService.Reserve:output_type -> quota.v1.ReserveResponse
+	10, // 21: quota.v1.DecisionService.Extend:output_type -> quota.v1.ExtendResponse
+	13, // 22: quota.v1.DecisionService.Commit:output_type -> quota.v1.CommitResponse
+	15, // 23: quota.v1.DecisionService.Cancel:output_type -> quota.v1.CancelResponse
+	19, // [19:24] is the sub-list for method output_type
+	14, // [14:19] is the sub-list for method input_type
+	14, // [14:14] is the sub-list for extension type_name
+	14, // [14:14] is the sub-list for extension extendee
+	0,  // [0:14] is the sub-list for field type_name
 }
 
 func init() { file_quota_v1_decision_proto_init() }
@@ -573,13 +1205,14 @@ func file_quota_v1_decision_proto_init() {
 		return
 	}
 	file_quota_v1_decision_proto_msgTypes[1].OneofWrappers = []any{}
+	file_quota_v1_decision_proto_msgTypes[6].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_quota_v1_decision_proto_rawDesc), len(file_quota_v1_decision_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   5,
+			NumMessages:   15,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -21,7 +21,11 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	DecisionService_Decide_FullMethodName = "/quota.v1.DecisionService/Decide"
+	DecisionService_Decide_FullMethodName  = "/quota.v1.DecisionService/Decide"
+	DecisionService_Reserve_FullMethodName = "/quota.v1.DecisionService/Reserve"
+	DecisionService_Extend_FullMethodName  = "/quota.v1.DecisionService/Extend"
+	DecisionService_Commit_FullMethodName  = "/quota.v1.DecisionService/Commit"
+	DecisionService_Cancel_FullMethodName  = "/quota.v1.DecisionService/Cancel"
 )
 
 // DecisionServiceClient is the client API for DecisionService service.
@@ -36,6 +40,16 @@ type DecisionServiceClient interface {
 	//
 	// A stream that breaks leaves its questions without an answer: their units may have been spent.
 	Decide(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[DecideRequest, DecideResponse], error)
+	// Reserve reserves what a request is likely to cost, until that is known. A denial is no error: it has no id.
+	Reserve(ctx context.Context, in *ReserveRequest, opts ...grpc.CallOption) (*ReserveResponse, error)
+	// Extend reserves more under a reservation, all or nothing, and says what was used so far. NOT_FOUND: no agent that
+	// can be reached has it. FAILED_PRECONDITION: it has ended.
+	Extend(ctx context.Context, in *ExtendRequest, opts ...grpc.CallOption) (*ExtendResponse, error)
+	// Commit ends a reservation with what the request cost in all. What is left goes back, what goes beyond is admitted
+	// and billed as well. The same totals again are answered again; others are FAILED_PRECONDITION.
+	Commit(ctx context.Context, in *CommitRequest, opts ...grpc.CallOption) (*CommitResponse, error)
+	// Cancel is a Commit of nothing.
+	Cancel(ctx context.Context, in *CancelRequest, opts ...grpc.CallOption) (*CancelResponse, error)
 }
 
 type decisionServiceClient struct {
@@ -59,6 +73,46 @@ func (c *decisionServiceClient) Decide(ctx context.Context, opts ...grpc.CallOpt
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type DecisionService_DecideClient = grpc.BidiStreamingClient[DecideRequest, DecideResponse]
 
+func (c *decisionServiceClient) Reserve(ctx context.Context, in *ReserveRequest, opts ...grpc.CallOption) (*ReserveResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ReserveResponse)
+	err := c.cc.Invoke(ctx, DecisionService_Reserve_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *decisionServiceClient) Extend(ctx context.Context, in *ExtendRequest, opts ...grpc.CallOption) (*ExtendResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ExtendResponse)
+	err := c.cc.Invoke(ctx, DecisionService_Extend_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *decisionServiceClient) Commit(ctx context.Context, in *CommitRequest, opts ...grpc.CallOption) (*CommitResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(CommitResponse)
+	err := c.cc.Invoke(ctx, DecisionService_Commit_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *decisionServiceClient) Cancel(ctx context.Context, in *CancelRequest, opts ...grpc.CallOption) (*CancelResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(CancelResponse)
+	err := c.cc.Invoke(ctx, DecisionService_Cancel_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // DecisionServiceServer is the server API for DecisionService service.
 // All implementations must embed UnimplementedDecisionServiceServer
 // for forward compatibility.
@@ -71,6 +125,16 @@ type DecisionServiceServer interface {
 	//
 	// A stream that breaks leaves its questions without an answer: their units may have been spent.
 	Decide(grpc.BidiStreamingServer[DecideRequest, DecideResponse]) error
+	// Reserve reserves what a request is likely to cost, until that is known. A denial is no error: it has no id.
+	Reserve(context.Context, *ReserveRequest) (*ReserveResponse, error)
+	// Extend reserves more under a reservation, all or nothing, and says what was used so far. NOT_FOUND: no agent that
+	// can be reached has it. FAILED_PRECONDITION: it has ended.
+	Extend(context.Context, *ExtendRequest) (*ExtendResponse, error)
+	// Commit ends a reservation with what the request cost in all. What is left goes back, what goes beyond is admitted
+	// and billed as well. The same totals again are answered again; others are FAILED_PRECONDITION.
+	Commit(context.Context, *CommitRequest) (*CommitResponse, error)
+	// Cancel is a Commit of nothing.
+	Cancel(context.Context, *CancelRequest) (*CancelResponse, error)
 	mustEmbedUnimplementedDecisionServiceServer()
 }
 
@@ -83,6 +147,18 @@ type UnimplementedDecisionServiceServer struct{}
 
 func (UnimplementedDecisionServiceServer) Decide(grpc.BidiStreamingServer[DecideRequest, DecideResponse]) error {
 	return status.Error(codes.Unimplemented, "method Decide not implemented")
+}
+func (UnimplementedDecisionServiceServer) Reserve(context.Context, *ReserveRequest) (*ReserveResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Reserve not implemented")
+}
+func (UnimplementedDecisionServiceServer) Extend(context.Context, *ExtendRequest) (*ExtendResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Extend not implemented")
+}
+func (UnimplementedDecisionServiceServer) Commit(context.Context, *CommitRequest) (*CommitResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Commit not implemented")
+}
+func (UnimplementedDecisionServiceServer) Cancel(context.Context, *CancelRequest) (*CancelResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Cancel not implemented")
 }
 func (UnimplementedDecisionServiceServer) mustEmbedUnimplementedDecisionServiceServer() {}
 func (UnimplementedDecisionServiceServer) testEmbeddedByValue()                         {}
@@ -112,13 +188,102 @@ func _DecisionService_Decide_Handler(srv interface{}, stream grpc.ServerStream) 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type DecisionService_DecideServer = grpc.BidiStreamingServer[DecideRequest, DecideResponse]
 
+func _DecisionService_Reserve_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ReserveRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(DecisionServiceServer).Reserve(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: DecisionService_Reserve_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(DecisionServiceServer).Reserve(ctx, req.(*ReserveRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _DecisionService_Extend_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ExtendRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(DecisionServiceServer).Extend(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: DecisionService_Extend_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(DecisionServiceServer).Extend(ctx, req.(*ExtendRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _DecisionService_Commit_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CommitRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(DecisionServiceServer).Commit(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: DecisionService_Commit_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(DecisionServiceServer).Commit(ctx, req.(*CommitRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _DecisionService_Cancel_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CancelRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(DecisionServiceServer).Cancel(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: DecisionService_Cancel_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(DecisionServiceServer).Cancel(ctx, req.(*CancelRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // DecisionService_ServiceDesc is the grpc.ServiceDesc for DecisionService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
 var DecisionService_ServiceDesc = grpc.ServiceDesc{
 	ServiceName: "quota.v1.DecisionService",
 	HandlerType: (*DecisionServiceServer)(nil),
-	Methods:     []grpc.MethodDesc{},
+	Methods: []grpc.MethodDesc{
+		{
+			MethodName: "Reserve",
+			Handler:    _DecisionService_Reserve_Handler,
+		},
+		{
+			MethodName: "Extend",
+			Handler:    _DecisionService_Extend_Handler,
+		},
+		{
+			MethodName: "Commit",
+			Handler:    _DecisionService_Commit_Handler,
+		},
+		{
+			MethodName: "Cancel",
+			Handler:    _DecisionService_Cancel_Handler,
+		},
+	},
 	Streams: []grpc.StreamDesc{
 		{
 			StreamName:    "Decide",

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/f4ee788f/quota/internal/core/headers"
 	"github.com/f4ee788f/quota/internal/core/limit"
@@ -309,8 +310,18 @@ func (e *Envoy) answer(decisions []client.Decision) *rls.RateLimitResponse {
 // worse than none.
 func currentLimit(t *client.Details) *rls.RateLimitResponse_RateLimit {
 	l := &rls.RateLimitResponse_RateLimit{Name: t.Limit}
-	if u := unitOf(t.Window); u != rls.RateLimitResponse_RateLimit_UNKNOWN && t.Quota <= math.MaxUint32 {
+	if t.Quota > math.MaxUint32 {
+		return l
+	}
+	u, times := unitOf(t.Window), int64(1)
+	if u == rls.RateLimitResponse_RateLimit_UNKNOWN {
+		u, times = multipleOf(t.Window)
+	}
+	if u != rls.RateLimitResponse_RateLimit_UNKNOWN {
 		l.Unit, l.RequestsPerUnit = u, uint32(t.Quota)
+	}
+	if times > 1 {
+		l.UnitMultiplier = wrapperspb.UInt32(uint32(times))
 	}
 	return l
 }
@@ -336,6 +347,23 @@ func unitOf(window time.Duration) rls.RateLimitResponse_RateLimit_Unit {
 		return rls.RateLimitResponse_RateLimit_YEAR
 	}
 	return rls.RateLimitResponse_RateLimit_UNKNOWN
+}
+
+// multipleOf is the largest of Envoy's units that a window is a multiple of, and how many it is.
+func multipleOf(window time.Duration) (rls.RateLimitResponse_RateLimit_Unit, int64) {
+	for _, u := range []struct {
+		unit rls.RateLimitResponse_RateLimit_Unit
+		of   time.Duration
+	}{
+		{rls.RateLimitResponse_RateLimit_HOUR, time.Hour},
+		{rls.RateLimitResponse_RateLimit_MINUTE, time.Minute},
+		{rls.RateLimitResponse_RateLimit_SECOND, time.Second},
+	} {
+		if n := int64(window / u.of); window > 0 && window%u.of == 0 && n <= math.MaxUint32 {
+			return u.unit, n
+		}
+	}
+	return rls.RateLimitResponse_RateLimit_UNKNOWN, 1
 }
 
 var _ rls.RateLimitServiceServer = (*Envoy)(nil)

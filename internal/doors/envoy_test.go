@@ -218,11 +218,16 @@ func TestEnvoyReadsHeadersFromMetadata(t *testing.T) {
 	}
 }
 
-func TestEnvoyHasNoWordForSomeRates(t *testing.T) {
+func TestEnvoysWordsForRates(t *testing.T) {
 	e := newEnvoy(t, dial(t))
 	l := e.must(edge(descriptor("x-tenant=odd"))).GetStatuses()[0].GetCurrentLimit()
-	if l.GetName() != "odd" || l.GetRequestsPerUnit() != 0 || l.GetUnit() != rls.RateLimitResponse_RateLimit_UNKNOWN {
-		t.Errorf("7 in 90 s: got %v, want the name alone", l)
+	if l.GetName() != "odd" || l.GetRequestsPerUnit() != 7 || l.GetUnit() != rls.RateLimitResponse_RateLimit_SECOND || l.GetUnitMultiplier().GetValue() != 90 {
+		t.Errorf("7 in 90 s: got %v, want 7 in 90 times a second", l)
+	}
+	for window, want := range map[time.Duration]int64{12 * time.Hour: 12, 5 * time.Minute: 5, 30 * time.Second: 30, 1500 * time.Millisecond: 1, 0: 1} {
+		if u, n := multipleOf(window); n != want || (u == rls.RateLimitResponse_RateLimit_UNKNOWN) != (n == 1) {
+			t.Errorf("%s: got %d times %v, want %d", window, n, u, want)
+		}
 	}
 	const day = 24 * time.Hour
 	for window, want := range map[time.Duration]rls.RateLimitResponse_RateLimit_Unit{

@@ -135,8 +135,8 @@ func serve(ctx context.Context, c config, log *slog.Logger) (err error) {
 	return group.Wait()
 }
 
-// idKey is what reservations' ids are sealed under: the secret that agents share, else one of this agent, which only a
-// journal keeps for the next start.
+// idKey is what reservations' ids are sealed under: the secret that agents share, else one of this agent. Only a journal
+// keeps that for the next start.
 func idKey(shared []byte, journal string) (doors.IDKey, error) {
 	switch {
 	case shared != nil:

@@ -233,7 +233,7 @@ func TestThinClientIsToldAll(t *testing.T) {
 		counts := map[string]float64{}
 		for _, f := range families {
 			for _, m := range f.GetMetric() {
-				if f.GetName() == "quota_agent_answers_total" {
+				if f.GetName() == "quota_agent_answers_total" && m.GetLabel()[0].GetValue() == doorDecide {
 					counts[m.GetLabel()[1].GetValue()] = m.GetCounter().GetValue()
 				}
 			}

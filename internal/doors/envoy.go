@@ -25,7 +25,7 @@ import (
 
 // EnvoyClient is what Envoy's door asks: a client.Client.
 type EnvoyClient interface {
-	AllowN(ctx context.Context, n int64, attributes ...client.Attribute) client.Decision
+	Decide(ctx context.Context, q client.Request) client.Decision
 	AllowTogether(ctx context.Context, requests []client.Request) []client.Decision
 	Book(ctx context.Context, requests ...client.Request) error
 	PolicyVersion() int64
@@ -118,21 +118,22 @@ func (e *Envoy) ShouldRateLimit(ctx context.Context, r *rls.RateLimitRequest) (*
 		if w == nil {
 			continue
 		}
-		q := client.Request{Units: hits[i], Attributes: w.attributes(d, md)}
+		q := w.request(d, hits[i], md)
 		switch {
 		case q.Attributes == nil:
 		case !w.reports(d):
 			questions[i] = q
-			tooLarge = tooLarge || q.Units > limit.MaxUnits
+			tooLarge = tooLarge || hits[i] > limit.MaxUnits
 		default:
-			if above := q.Units - mostReported; above > 0 {
-				q.Units = mostReported
-				e.owed.lost(errAbove, client.Request{Units: above, Attributes: q.Attributes})
+			left := hits[i]
+			if above := left - mostReported; above > 0 {
+				left = mostReported
+				e.owed.lost(errAbove, ofHits(q, above))
 			}
-			for ; q.Units > limit.MaxUnits; q.Units -= limit.MaxUnits {
-				reports = append(reports, client.Request{Units: limit.MaxUnits, Attributes: q.Attributes})
+			for ; left > limit.MaxUnits; left -= limit.MaxUnits {
+				reports = append(reports, ofHits(q, limit.MaxUnits))
 			}
-			reports = append(reports, q)
+			reports = append(reports, ofHits(q, left))
 		}
 	}
 	if err := e.book(ctx, reports); err != nil {
@@ -158,11 +159,11 @@ func (e *Envoy) ShouldRateLimit(ctx context.Context, r *rls.RateLimitRequest) (*
 func (e *Envoy) refuseLarge(ctx context.Context, questions []client.Request) []client.Decision {
 	looks := slices.Clone(questions)
 	for i := range looks {
-		looks[i].Units = 0
+		looks[i] = ofHits(looks[i], 0)
 	}
 	decisions := e.decide(ctx, looks)
 	for i, d := range decisions {
-		if questions[i].Units > limit.MaxUnits && d.Allowed && d.Limit() != "" && d.Reason != client.ReasonSwitch {
+		if *hitsIn(&questions[i]) > limit.MaxUnits && d.Allowed && d.Limit() != "" && d.Reason != client.ReasonSwitch {
 			decisions[i] = client.Decision{Reason: client.ReasonTooLarge}
 		}
 	}
@@ -249,7 +250,7 @@ func (e *Envoy) decide(ctx context.Context, questions []client.Request) []client
 		}
 	}
 	if len(asked) == 1 { // without what it takes to put back
-		d := e.client.AllowN(ctx, asked[0].Units, asked[0].Attributes...)
+		d := e.client.Decide(ctx, asked[0])
 		if d.Allowed || headers.RowOf(d.Reason.String()).Envoy != headers.EnvoyOK { // to Envoy, what no limit holds is free
 			decisions[places[0]] = d
 		}

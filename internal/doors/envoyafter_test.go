@@ -84,3 +84,20 @@ func TestEnvoyReportsWithoutAServer(t *testing.T) {
 		t.Error("booked without a policy")
 	}
 }
+
+// Hits are units of the cost that the mapping names: of reports here, and of what is asked.
+func TestEnvoyHitsOfACost(t *testing.T) {
+	n := newEnvoyNode(t, `gateways: {envoy: {domain: edge, descriptors: {tenant: tenant}, after: [used], hits: {used: tokens_out, tokens: tokens_in}}}`+llm)
+	n.want("a request", ok, edge(descriptor("tenant=acme")), ok)
+	n.want("5,001 tokens of 5,000", over, edge(own(descriptor("tenant=acme", "tokens="), 5001)), over)
+	n.want("100 tokens", ok, edge(own(descriptor("tenant=acme", "tokens="), 100)), ok)
+	n.want("a look at one token", ok, edge(own(descriptor("tenant=acme", "tokens="), 0)), ok)
+	n.want("a report", ok, edge(own(descriptor("tenant=acme", "used="), 3000)), ok)
+	n.want("while that is owed", over, edge(own(descriptor("tenant=acme", "tokens="), 1)), over)
+	n.want("more than there may be", over, edge(own(descriptor("tenant=b", "tokens="), 1_000_000_001)), over)
+	n.want("requests go on", ok, edge(descriptor("tenant=acme")), ok)
+	got := n.end("acme")[0]
+	if got["requests"][0] != 2 || got["tokens"][0] != 100+2*3000 {
+		t.Errorf("the ledger has %v, want 2 requests and 6100 tokens", got)
+	}
+}

@@ -1,11 +1,14 @@
 package doors
 
 import (
+	"maps"
+	"slices"
 	"strings"
 
 	rlcommon "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/f4ee788f/quota/internal/core/limit"
 	"github.com/f4ee788f/quota/pkg/client"
 )
 
@@ -22,6 +25,7 @@ type mapping struct {
 type words struct {
 	keys    map[string]string // descriptor key to attribute
 	after   map[string]bool   // descriptor keys of reports after the fact
+	hits    map[string]string // descriptor key, "" for any, to the cost that hits are units of
 	headers []headerWord      // in the order of their names, so that the first of two is always the same
 }
 
@@ -40,7 +44,7 @@ func newMapping(gateways []client.Gateway) *mapping {
 			w = m.domains[g.Domain]
 		}
 		if w == nil {
-			w = &words{keys: make(map[string]string), after: make(map[string]bool)}
+			w = &words{keys: make(map[string]string), after: make(map[string]bool), hits: make(map[string]string)}
 			if g.Domain == "" {
 				m.any = w
 			} else {
@@ -51,6 +55,7 @@ func newMapping(gateways []client.Gateway) *mapping {
 		for _, key := range g.After {
 			w.after[key] = true
 		}
+		maps.Copy(w.hits, g.Hits)
 	}
 	return m
 }
@@ -83,6 +88,40 @@ func (m *mapping) of(domain string) *words {
 		return w
 	}
 	return m.any
+}
+
+// request returns what a descriptor asks for: its hits are units of requests, or of the cost of its first entry that has
+// one.
+func (w *words) request(d *rlcommon.RateLimitDescriptor, hits int64, md metadata.MD) client.Request {
+	q := client.Request{Attributes: w.attributes(d, md)}
+	cost := w.hits[""]
+	for _, e := range d.GetEntries() {
+		if c, ok := w.hits[e.GetKey()]; ok && e.GetKey() != "" {
+			cost = c
+			break
+		}
+	}
+	if cost == "" || cost == limit.Requests {
+		q.Units = hits
+	} else {
+		q.Costs = []client.Cost{{Name: cost, Units: hits}}
+	}
+	return q
+}
+
+// hitsIn is where a request of a descriptor has its hits.
+func hitsIn(q *client.Request) *int64 {
+	if len(q.Costs) > 0 {
+		return &q.Costs[0].Units
+	}
+	return &q.Units
+}
+
+// ofHits is the same request with other hits.
+func ofHits(q client.Request, hits int64) client.Request {
+	q.Costs = slices.Clone(q.Costs)
+	*hitsIn(&q) = hits
+	return q
 }
 
 // attributes returns what a descriptor says of its request; nil if nothing in it is mapped. A word `header:x-tenant` is

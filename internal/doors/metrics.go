@@ -60,7 +60,7 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 		}),
 		calls: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "quota_agent_calls_total",
-			Help: "Calls of the JSON door, by route and result. Its answers divided by these are the requests in a call.",
+			Help: "Calls in JSON, by path, and unary calls of DecisionService, by name; and their results.",
 		}, []string{"route", "result"}),
 	}
 	for o, result := range results {

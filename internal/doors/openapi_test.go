@@ -11,8 +11,11 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"github.com/f4ee788f/quota/pkg/client"
 )
 
 // described is what openapi.json says of a path that is posted to.
@@ -26,6 +29,17 @@ type described struct {
 		Responses map[string]json.RawMessage
 	}
 }
+
+// llm has costs.
+const llm = `
+costs: [tokens_in, tokens_out]
+default_plan: free
+plans:
+  free:
+    limits:
+      - {name: requests, by: [tenant], rate: 10/hour, burst: 10, meter: requests}
+      - {name: tokens, by: [tenant], rate: 5000/hour, burst: 5000, cost: {tokens_in: 1, tokens_out: 2}, meter: tokens}
+`
 
 const bodyType = "application~1json" // in a JSON pointer
 
@@ -93,7 +107,7 @@ func (s *schemas) checkAnswer(path string, w *httptest.ResponseRecorder) {
 // Every example of openapi.json is of its schema, is answered 200, and the answer is of its schema; every route is described.
 func TestOpenAPIExamples(t *testing.T) {
 	s := readOpenAPI(t)
-	quota := dial(t)
+	quota := dialAt(t, startServer(t, llm).GRPCAddr(), client.WithFirstWait(30*time.Second), client.WithMaxWait(30*time.Second))
 	reservations := NewReservations(quota, RandomIDKey(), "")
 	defer reservations.Close()
 	door := NewJSON(quota, reservations, JSONConfig{}, newMetrics(t))

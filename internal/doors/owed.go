@@ -133,7 +133,7 @@ func later(err error) bool {
 func (o *owed) lost(why error, reports ...client.Request) {
 	units := make(map[string]int64)
 	for _, r := range reports {
-		units[tenantOf(r)] += r.Units
+		units[tenantOf(r)] += *hitsIn(&r)
 		o.metrics.count(doorEnvoy, resultLost)
 	}
 	for tenant, n := range units {

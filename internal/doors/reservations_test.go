@@ -98,6 +98,30 @@ func TestJSONReserves(t *testing.T) {
 	}
 }
 
+// Costs are reserved, extended and committed beside requests, all or nothing; the ledger has each.
+func TestJSONCosts(t *testing.T) {
+	s := readOpenAPI(t)
+	n := newEnvoyNode(t, llm)
+	reservations := NewReservations(n.client, RandomIDKey(), "")
+	defer reservations.Close()
+	door := NewJSON(n.client, reservations, JSONConfig{}, newMetrics(t))
+	id := reserved(t, door, `{"attributes":{"tenant":"acme"},"costs":{"tokens_in":900,"tokens_out":2000}}`)
+	course{
+		{"/v1/decide", `{"requests":[{"attributes":{"tenant":"acme"},"costs":{"tokens_in":101}}]}`, 200, `"status":429,"limit":"tokens"`},
+		{"/v1/decide", `{"requests":[{"attributes":{"tenant":"acme"},"costs":{"gold":1}}]}`, 200, `"reason":"invalid","status":400`},
+		{"/v1/decide", `{"requests":[{"attributes":{"tenant":"acme"},"costs":{"tokens_in":-1}}]}`, 400, "tokens_in"},
+		{"/v1/decide", `{"requests":[{"attributes":{"tenant":"acme"},"costs":{"a":1,"a":1}}]}`, 400, "twice"},
+		{"/v1/extend", `{"id":"ID","costs":{"tokens_out":51}}`, 200, `"status":429`},
+		{"/v1/extend", `{"id":"ID","costs":{"tokens_out":50},"used":{"units":1,"costs":{"tokens_in":900}}}`, 200, `"allowed":true`},
+		{"/v1/commit", `{"id":"ID","units":1,"costs":{"tokens_in":900,"tokens_out":812}}`, 200, `{"committed":{"units":1,"costs":{"tokens_in":900,"tokens_out":812}},"late":false}`},
+		{"/v1/decide", `{"requests":[{"attributes":{"tenant":"acme"},"units":0,"costs":{"tokens_in":1}}]}`, 200, `"allowed":true`},
+	}.run(t, s, door, id)
+	got := n.end("acme")[0]
+	if got["requests"][0] != 1 || got["tokens"][0] != 900+2*812+1 {
+		t.Errorf("the ledger has %v", got)
+	}
+}
+
 // A reservation is made once under a key, however often its caller asks.
 func TestJSONReservesOnceUnderAKey(t *testing.T) {
 	quota := dial(t)

@@ -102,7 +102,7 @@ func TestStrangersShutNobodyOut(t *testing.T) {
 // generous admits everything.
 type generous struct{ hesitant }
 
-func (*generous) AllowN(context.Context, int64, ...client.Attribute) client.Decision {
+func (*generous) Decide(context.Context, client.Request) client.Decision {
 	return client.Decision{Allowed: true, Reason: client.ReasonUnlimited}
 }
 

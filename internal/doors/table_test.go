@@ -32,6 +32,8 @@ type decided struct {
 }
 
 func (c decided) AllowN(context.Context, int64, ...client.Attribute) client.Decision { return c.d }
+func (c decided) Decide(context.Context, client.Request) client.Decision             { return c.d }
+
 func (c decided) AllowTogether(_ context.Context, requests []client.Request) []client.Decision {
 	return slices.Repeat([]client.Decision{c.d}, len(requests))
 }

@@ -103,6 +103,9 @@ func DiffPolicy(before, after *Document) []string {
 		if a, b := reportsOf(was), reportsOf(g); a != b {
 			add("gateway %s: after %s → %s", g.Name, orNone(a), orNone(b))
 		}
+		if a, b := hitsOf(was), hitsOf(g); a != b {
+			add("gateway %s: hits %s → %s", g.Name, orNone(a), orNone(b))
+		}
 	}
 	for _, name := range sortedKeys(gateways) {
 		add("gateway %s removed", name)
@@ -127,6 +130,19 @@ func DiffPolicy(before, after *Document) []string {
 		add("plan %s removed", name)
 	}
 	return append(changes, diffAlerts(before, after)...)
+}
+
+// hitsOf writes the gateway's `hits`.
+func hitsOf(g limit.Gateway) string {
+	var all []string
+	for _, key := range sortedKeys(g.Hits) {
+		if key == "" {
+			all = append(all, g.Hits[key])
+			continue
+		}
+		all = append(all, key+": "+g.Hits[key])
+	}
+	return strings.Join(all, ", ")
 }
 
 // reportsOf writes the gateway's `after`; the order of keys means nothing.

@@ -23,6 +23,11 @@ func render(d *Document) string {
 		if len(g.After) > 0 {
 			m["after"] = g.After
 		}
+		if cost, all := g.Hits[""]; all {
+			m["hits"] = cost
+		} else if len(g.Hits) > 0 {
+			m["hits"] = g.Hits
+		}
 		if g.Descriptors == nil {
 			m["descriptors"] = map[string]string{}
 		}

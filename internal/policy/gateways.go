@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"go.yaml.in/yaml/v3"
+
 	"github.com/f4ee788f/quota/internal/core/limit"
 	"github.com/f4ee788f/quota/internal/policy/strict"
 )
@@ -64,8 +66,10 @@ func (p *parser) gateways(fd strict.Field) {
 				}
 			case "after":
 				out.After = p.after(fd, what)
+			case "hits":
+				out.Hits = p.hits(fd, what)
 			default:
-				strict.Unknown(f, fd, what, "domain", "descriptors", "after")
+				strict.Unknown(f, fd, what, "domain", "descriptors", "after", "hits")
 			}
 		}
 		if len(out.After) > 0 && len(out.Descriptors) == 0 {
@@ -93,4 +97,33 @@ func (p *parser) after(fd strict.Field, what string) (keys []string) {
 		}
 	}
 	return keys
+}
+
+// hits reads what descriptors' hits are units of: a cost, or costs by descriptor keys.
+func (p *parser) hits(fd strict.Field, what string) map[string]string {
+	f, what := p.f, "hits of "+what
+	if fd.Node.Kind != yaml.MappingNode {
+		return map[string]string{"": p.hit(fd.Node, what)}
+	}
+	entries := strict.Mapping(f, fd.Node, what)
+	if len(entries) > MaxDescriptors {
+		f.Add(fd.Line, "%s has %d entries; at most %d are allowed", what, len(entries), MaxDescriptors)
+	}
+	hits := make(map[string]string, len(entries))
+	for _, e := range entries {
+		if e.Name == "" || !limit.ValidValue(e.Name) || strings.HasPrefix(strings.ToLower(e.Name), "header:") {
+			f.Add(e.Line, "%s names descriptor keys; each has 1 to %d bytes without control characters, and no header: before it", what, limit.MaxValueLen)
+		}
+		hits[e.Name] = p.hit(e.Node, what)
+	}
+	return hits
+}
+
+// hit reads the name of a cost.
+func (p *parser) hit(n *yaml.Node, what string) string {
+	name, ok := strict.Name(p.f, n, what)
+	if ok && name != limit.Requests && !slices.Contains(p.doc.policy.Costs, name) {
+		p.f.Add(n.Line, "%s names %s, which costs does not list", what, limit.Quote(name))
+	}
+	return name
 }

@@ -186,6 +186,9 @@ type Gateway struct {
 	Domain      string            // Envoy's rate limit domain; empty for any
 	Descriptors map[string]string // descriptor key, or "header:name", to attribute
 	After       []string          // descriptor keys: what has such an entry tells of usage that happened already
+	// Hits is the cost that a descriptor's hits are units of, by a key of an entry that it has; "" for any descriptor.
+	// Without either they are requests.
+	Hits map[string]string
 }
 
 // Policy is one immutable version of limits and plans.

@@ -242,7 +242,7 @@ func PolicyToProto(p *limit.Policy) *quotav1.Policy {
 		out.Plans = append(out.Plans, PlanToProto(plan))
 	}
 	for _, g := range p.Gateways {
-		out.Gateways = append(out.Gateways, &quotav1.Gateway{Name: g.Name, Domain: g.Domain, Descriptors: maps.Clone(g.Descriptors), After: slices.Clone(g.After)})
+		out.Gateways = append(out.Gateways, &quotav1.Gateway{Name: g.Name, Domain: g.Domain, Descriptors: maps.Clone(g.Descriptors), After: slices.Clone(g.After), Hits: maps.Clone(g.Hits)})
 	}
 	return out
 }
@@ -281,7 +281,7 @@ func PolicyFromProto(p *quotav1.Policy) (*limit.Policy, error) {
 		if g == nil {
 			continue
 		}
-		out.Gateways = append(out.Gateways, limit.Gateway{Name: g.Name, Domain: g.Domain, Descriptors: maps.Clone(g.Descriptors), After: slices.Clone(g.After)})
+		out.Gateways = append(out.Gateways, limit.Gateway{Name: g.Name, Domain: g.Domain, Descriptors: maps.Clone(g.Descriptors), After: slices.Clone(g.After), Hits: maps.Clone(g.Hits)})
 	}
 	return out, nil
 }

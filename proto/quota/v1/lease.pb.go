@@ -2436,7 +2436,9 @@ type Gateway struct {
 	// Descriptor key or `header:` name to attribute.
 	Descriptors map[string]string `protobuf:"bytes,3,rep,name=descriptors,proto3" json:"descriptors,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Descriptor keys: a descriptor with such an entry tells of usage that happened already.
-	After         []string `protobuf:"bytes,4,rep,name=after,proto3" json:"after,omitempty"`
+	After []string `protobuf:"bytes,4,rep,name=after,proto3" json:"after,omitempty"`
+	// Descriptor key, empty for any descriptor, to the cost that hits of a descriptor with such an entry are units of.
+	Hits          map[string]string `protobuf:"bytes,5,rep,name=hits,proto3" json:"hits,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2495,6 +2497,13 @@ func (x *Gateway) GetDescriptors() map[string]string {
 func (x *Gateway) GetAfter() []string {
 	if x != nil {
 		return x.After
+	}
+	return nil
+}
+
+func (x *Gateway) GetHits() map[string]string {
+	if x != nil {
+		return x.Hits
 	}
 	return nil
 }
@@ -3412,13 +3421,17 @@ const file_quota_v1_lease_proto_rawDesc = "" +
 	"\rCALENDAR_YEAR\x10\a\"A\n" +
 	"\x05Match\x12\x1c\n" +
 	"\tattribute\x18\x01 \x01(\tR\tattribute\x12\x1a\n" +
-	"\bpatterns\x18\x02 \x03(\tR\bpatterns\"\xd1\x01\n" +
+	"\bpatterns\x18\x02 \x03(\tR\bpatterns\"\xbb\x02\n" +
 	"\aGateway\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06domain\x18\x02 \x01(\tR\x06domain\x12D\n" +
 	"\vdescriptors\x18\x03 \x03(\v2\".quota.v1.Gateway.DescriptorsEntryR\vdescriptors\x12\x14\n" +
-	"\x05after\x18\x04 \x03(\tR\x05after\x1a>\n" +
+	"\x05after\x18\x04 \x03(\tR\x05after\x12/\n" +
+	"\x04hits\x18\x05 \x03(\v2\x1b.quota.v1.Gateway.HitsEntryR\x04hits\x1a>\n" +
 	"\x10DescriptorsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a7\n" +
+	"\tHitsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"p\n" +
 	"\rSettleRequest\x12*\n" +
@@ -3501,7 +3514,7 @@ func file_quota_v1_lease_proto_rawDescGZIP() []byte {
 }
 
 var file_quota_v1_lease_proto_enumTypes = make([]protoimpl.EnumInfo, 10)
-var file_quota_v1_lease_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
+var file_quota_v1_lease_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
 var file_quota_v1_lease_proto_goTypes = []any{
 	(Renewal_Kind)(0),         // 0: quota.v1.Renewal.Kind
 	(Grant_Status)(0),         // 1: quota.v1.Grant.Status
@@ -3541,6 +3554,7 @@ var file_quota_v1_lease_proto_goTypes = []any{
 	(*Frontier)(nil),          // 35: quota.v1.Frontier
 	(*Receipt)(nil),           // 36: quota.v1.Receipt
 	nil,                       // 37: quota.v1.Gateway.DescriptorsEntry
+	nil,                       // 38: quota.v1.Gateway.HitsEntry
 }
 var file_quota_v1_lease_proto_depIdxs = []int32{
 	11, // 0: quota.v1.RenewRequest.renewals:type_name -> quota.v1.Renewal
@@ -3575,25 +3589,26 @@ var file_quota_v1_lease_proto_depIdxs = []int32{
 	25, // 29: quota.v1.Variant.rate:type_name -> quota.v1.Rate
 	8,  // 30: quota.v1.Rate.calendar:type_name -> quota.v1.Rate.Calendar
 	37, // 31: quota.v1.Gateway.descriptors:type_name -> quota.v1.Gateway.DescriptorsEntry
-	31, // 32: quota.v1.SettleRequest.reports:type_name -> quota.v1.Report
-	29, // 33: quota.v1.SettleRequest.accounts:type_name -> quota.v1.LeaseAccounts
-	30, // 34: quota.v1.LeaseAccounts.limits:type_name -> quota.v1.LeaseAccount
-	36, // 35: quota.v1.SettleResponse.receipts:type_name -> quota.v1.Receipt
-	35, // 36: quota.v1.FrontiersResponse.frontiers:type_name -> quota.v1.Frontier
-	9,  // 37: quota.v1.Receipt.status:type_name -> quota.v1.Receipt.Status
-	10, // 38: quota.v1.LeaseService.Renew:input_type -> quota.v1.RenewRequest
-	15, // 39: quota.v1.LeaseService.Watch:input_type -> quota.v1.WatchRequest
-	28, // 40: quota.v1.LeaseService.Settle:input_type -> quota.v1.SettleRequest
-	33, // 41: quota.v1.LeaseService.Frontiers:input_type -> quota.v1.FrontiersRequest
-	12, // 42: quota.v1.LeaseService.Renew:output_type -> quota.v1.RenewResponse
-	16, // 43: quota.v1.LeaseService.Watch:output_type -> quota.v1.WatchResponse
-	32, // 44: quota.v1.LeaseService.Settle:output_type -> quota.v1.SettleResponse
-	34, // 45: quota.v1.LeaseService.Frontiers:output_type -> quota.v1.FrontiersResponse
-	42, // [42:46] is the sub-list for method output_type
-	38, // [38:42] is the sub-list for method input_type
-	38, // [38:38] is the sub-list for extension type_name
-	38, // [38:38] is the sub-list for extension extendee
-	0,  // [0:38] is the sub-list for field type_name
+	38, // 32: quota.v1.Gateway.hits:type_name -> quota.v1.Gateway.HitsEntry
+	31, // 33: quota.v1.SettleRequest.reports:type_name -> quota.v1.Report
+	29, // 34: quota.v1.SettleRequest.accounts:type_name -> quota.v1.LeaseAccounts
+	30, // 35: quota.v1.LeaseAccounts.limits:type_name -> quota.v1.LeaseAccount
+	36, // 36: quota.v1.SettleResponse.receipts:type_name -> quota.v1.Receipt
+	35, // 37: quota.v1.FrontiersResponse.frontiers:type_name -> quota.v1.Frontier
+	9,  // 38: quota.v1.Receipt.status:type_name -> quota.v1.Receipt.Status
+	10, // 39: quota.v1.LeaseService.Renew:input_type -> quota.v1.RenewRequest
+	15, // 40: quota.v1.LeaseService.Watch:input_type -> quota.v1.WatchRequest
+	28, // 41: quota.v1.LeaseService.Settle:input_type -> quota.v1.SettleRequest
+	33, // 42: quota.v1.LeaseService.Frontiers:input_type -> quota.v1.FrontiersRequest
+	12, // 43: quota.v1.LeaseService.Renew:output_type -> quota.v1.RenewResponse
+	16, // 44: quota.v1.LeaseService.Watch:output_type -> quota.v1.WatchResponse
+	32, // 45: quota.v1.LeaseService.Settle:output_type -> quota.v1.SettleResponse
+	34, // 46: quota.v1.LeaseService.Frontiers:output_type -> quota.v1.FrontiersResponse
+	43, // [43:47] is the sub-list for method output_type
+	39, // [39:43] is the sub-list for method input_type
+	39, // [39:39] is the sub-list for extension type_name
+	39, // [39:39] is the sub-list for extension extendee
+	0,  // [0:39] is the sub-list for field type_name
 }
 
 func init() { file_quota_v1_lease_proto_init() }
@@ -3607,7 +3622,7 @@ func file_quota_v1_lease_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_quota_v1_lease_proto_rawDesc), len(file_quota_v1_lease_proto_rawDesc)),
 			NumEnums:      10,
-			NumMessages:   28,
+			NumMessages:   29,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

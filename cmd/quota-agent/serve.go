@@ -29,6 +29,7 @@ import (
 	"github.com/f4ee788f/quota/internal/hugepages"
 	"github.com/f4ee788f/quota/internal/listen"
 	"github.com/f4ee788f/quota/pkg/client"
+	ratelimitv1 "github.com/f4ee788f/quota/proto/kuadrant/service/ratelimit/v1"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
@@ -127,7 +128,7 @@ func serve(ctx context.Context, c config, log *slog.Logger) (err error) {
 		group.Go(func() error { envoy.Run(ctx); return nil })
 		group.Go(func() error {
 			defer envoy.End()
-			return serveGRPC(ctx, grpcDoor, envoy, doors.NewDecide(quota, reservations, metrics))
+			return serveGRPC(ctx, grpcDoor, envoy, doors.NewKuadrant(envoy, reservations), doors.NewDecide(quota, reservations, metrics))
 		})
 		log.Info("quota-agent serves Envoy's rate limit service and thin clients", "address", grpcDoor.Addr().String())
 	}
@@ -257,7 +258,7 @@ func serveHTTP(ctx context.Context, l net.Listener, h http.Handler) error {
 	return err
 }
 
-func serveGRPC(ctx context.Context, l net.Listener, envoy rls.RateLimitServiceServer, decide *doors.Decide) error {
+func serveGRPC(ctx context.Context, l net.Listener, envoy rls.RateLimitServiceServer, kuadrant ratelimitv1.RateLimitServiceServer, decide *doors.Decide) error {
 	s := grpc.NewServer(
 		grpc.ForceServerCodecV2(ask.Codec{}),
 		grpc.MaxRecvMsgSize(maxMessage),
@@ -276,11 +277,13 @@ func serveGRPC(ctx context.Context, l net.Listener, envoy rls.RateLimitServiceSe
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 	)
 	rls.RegisterRateLimitServiceServer(s, envoy)
+	ratelimitv1.RegisterRateLimitServiceServer(s, kuadrant)
 	quotav1.RegisterDecisionServiceServer(s, decide)
 	h := health.NewServer()
 	healthv1.RegisterHealthServer(s, h)
 	h.SetServingStatus(quotav1.DecisionService_ServiceDesc.ServiceName, healthv1.HealthCheckResponse_SERVING)
 	h.SetServingStatus(rls.RateLimitService_ServiceDesc.ServiceName, healthv1.HealthCheckResponse_SERVING)
+	h.SetServingStatus(ratelimitv1.RateLimitService_ServiceDesc.ServiceName, healthv1.HealthCheckResponse_SERVING)
 	lines := doors.NewLines(l, decide)
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(lines) }()

@@ -92,7 +92,7 @@ func TestStoppedBeforeItServes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := serveGRPC(ctx, l, doors.NewEnvoy(nil, m, slog.New(slog.DiscardHandler)), doors.NewDecide(nil, nil, m)); err != nil {
+		if err := serveGRPC(ctx, l, doors.NewEnvoy(nil, m, slog.New(slog.DiscardHandler)), doors.NewKuadrant(nil, nil), doors.NewDecide(nil, nil, m)); err != nil {
 			t.Fatal(err)
 		}
 	}

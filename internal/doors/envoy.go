@@ -90,26 +90,10 @@ func (e *Envoy) mapping() *mapping {
 // after the fact. See docs/doors.md for what each field means here. INVALID_ARGUMENT means that a request cannot be
 // understood. UNAVAILABLE means that nothing can be decided, so that Envoy's own failure mode applies.
 func (e *Envoy) ShouldRateLimit(ctx context.Context, r *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
-	if !listen.Known(listen.PeerOf(ctx)) {
-		return nil, listen.Refused()
-	}
-	if r.GetDomain() == "" {
-		return nil, status.Error(codes.InvalidArgument, "rate limit domain must not be empty")
-	}
-	if n := len(r.GetDescriptors()); n == 0 || n > maxDescriptors {
-		return nil, status.Errorf(codes.InvalidArgument, "rate limit descriptor list must have 1 to %d entries, got %d", maxDescriptors, n)
-	}
-	hits, err := hitsOf(r)
+	w, hits, err := e.read(ctx, r)
 	if err != nil {
 		return nil, err
 	}
-	m := e.mapping()
-	if m == nil {
-		e.owed.blind.Add(1)
-		e.metrics.count(doorEnvoy, resultUnavailable)
-		return nil, status.Error(codes.Unavailable, "no policy is known: the quota server was never reached")
-	}
-	w := m.of(r.GetDomain())
 	questions := make([]client.Request, len(r.GetDescriptors())) // without attributes they are unlimited
 	md, _ := metadata.FromIncomingContext(ctx)
 	var reports []client.Request
@@ -125,15 +109,7 @@ func (e *Envoy) ShouldRateLimit(ctx context.Context, r *rls.RateLimitRequest) (*
 			questions[i] = q
 			tooLarge = tooLarge || hits[i] > limit.MaxUnits
 		default:
-			left := hits[i]
-			if above := left - mostReported; above > 0 {
-				left = mostReported
-				e.owed.lost(errAbove, ofHits(q, above))
-			}
-			for ; left > limit.MaxUnits; left -= limit.MaxUnits {
-				reports = append(reports, ofHits(q, limit.MaxUnits))
-			}
-			reports = append(reports, ofHits(q, left))
+			reports = append(reports, e.parts(q, hits[i])...)
 		}
 	}
 	if err := e.book(ctx, reports); err != nil {
@@ -151,7 +127,43 @@ func (e *Envoy) ShouldRateLimit(ctx context.Context, r *rls.RateLimitRequest) (*
 		}
 		return nil, status.Errorf(codes.Unavailable, "not decided: %s", reason)
 	}
-	return e.answer(decisions), nil
+	return e.answer(doorEnvoy, decisions), nil
+}
+
+// read checks a call's form, and returns the words of its domain and the hits of its descriptors. No words mean that
+// nothing is limited there.
+func (e *Envoy) read(ctx context.Context, r *rls.RateLimitRequest) (w *words, hits []int64, err error) {
+	if !listen.Known(listen.PeerOf(ctx)) {
+		return nil, nil, listen.Refused()
+	}
+	if r.GetDomain() == "" {
+		return nil, nil, status.Error(codes.InvalidArgument, "rate limit domain must not be empty")
+	}
+	if n := len(r.GetDescriptors()); n == 0 || n > maxDescriptors {
+		return nil, nil, status.Errorf(codes.InvalidArgument, "rate limit descriptor list must have 1 to %d entries, got %d", maxDescriptors, n)
+	}
+	if hits, err = hitsOf(r); err != nil {
+		return nil, nil, err
+	}
+	m := e.mapping()
+	if m == nil {
+		e.metrics.count(doorEnvoy, resultUnavailable)
+		e.owed.blind.Add(1)
+		return nil, nil, status.Error(codes.Unavailable, "no policy is known: the quota server was never reached")
+	}
+	return m.of(r.GetDomain()), hits, nil
+}
+
+// parts is a report of so many hits, as requests that may be booked. What is above mostReported is lost.
+func (e *Envoy) parts(q client.Request, hits int64) (parts []client.Request) {
+	if above := hits - mostReported; above > 0 {
+		hits = mostReported
+		e.owed.lost(errAbove, ofHits(q, above))
+	}
+	for ; hits > limit.MaxUnits; hits -= limit.MaxUnits {
+		parts = append(parts, ofHits(q, limit.MaxUnits))
+	}
+	return append(parts, ofHits(q, hits))
 }
 
 // refuseLarge denies questions that ask for more than any limit lets through, because after an error Envoy would let
@@ -262,7 +274,8 @@ func (e *Envoy) decide(ctx context.Context, questions []client.Request) []client
 	return decisions
 }
 
-func (e *Envoy) answer(decisions []client.Decision) *rls.RateLimitResponse {
+// answer is the decisions of a door as Envoy reads them.
+func (e *Envoy) answer(door string, decisions []client.Decision) *rls.RateLimitResponse {
 	resp := &rls.RateLimitResponse{
 		OverallCode: rls.RateLimitResponse_OK,
 		Statuses:    make([]*rls.RateLimitResponse_DescriptorStatus, len(decisions)),
@@ -303,7 +316,7 @@ func (e *Envoy) answer(decisions []client.Decision) *rls.RateLimitResponse {
 	if resp.OverallCode == rls.RateLimitResponse_OVER_LIMIT {
 		result = resultOverLimit
 	}
-	e.metrics.count(doorEnvoy, result)
+	e.metrics.count(door, result)
 	return resp
 }
 

@@ -11,10 +11,11 @@ import (
 
 // Doors, as metrics name them.
 const (
-	doorCheck  = "check"
-	doorEnvoy  = "envoy"
-	doorDecide = "decide"
-	doorJSON   = "json"
+	doorCheck    = "check"
+	doorEnvoy    = "envoy"
+	doorDecide   = "decide"
+	doorJSON     = "json"
+	doorKuadrant = "kuadrant"
 )
 
 // Results, as metrics name them.

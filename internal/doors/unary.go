@@ -2,7 +2,6 @@ package doors
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -100,18 +99,13 @@ func (d *Decide) unary(ctx context.Context, name string, timeout int64, f func(c
 		ctx, cancel = context.WithTimeout(ctx, time.Duration(min(timeout, maxTimeout.Microseconds()))*time.Microsecond)
 		defer cancel()
 	}
-	err := f(ctx)
-	var r *refusal
-	switch {
-	case err == nil:
-		d.metrics.called(name, resultOK)
-		return nil
-	case errors.As(err, &r):
-		d.metrics.called(name, callResult(statusOf(r.code)))
-		return status.Error(r.code, r.detail)
+	err := statusError(f(ctx))
+	result := resultOK
+	if err != nil {
+		result = callResult(statusOf(status.Code(err)))
 	}
-	d.metrics.called(name, resultUnavailable)
-	return status.Error(codes.Unavailable, err.Error())
+	d.metrics.called(name, result)
+	return err
 }
 
 // protoAnswer is a decision as the protocol has it.

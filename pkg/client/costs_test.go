@@ -2,6 +2,7 @@ package client
 
 import (
 	"errors"
+	"maps"
 	"math/big"
 	"math/rand/v2"
 	"testing"
@@ -356,5 +357,37 @@ func TestReservationsOfCosts(t *testing.T) {
 		billed(1, 651, 10+2930, 393) // ⌈4.5 × 651⌉ and ⌈1.5 + 390.6⌉
 		shut(t, c)
 		billed(1, 651, 10+2930, 393)
+	})
+}
+
+// A version on trial that names other costs, in another order, counts those that it names. A shadow limit counts its own.
+func TestCostsOnTrial(t *testing.T) {
+	p := costly(100, 1000, 10_000, 500)
+	aside := hourly("aside", 100)
+	aside.Meter, aside.Shadow, aside.Algorithm, aside.EpsilonPPM = "", true, limit.TokenBucket, limit.DefaultEpsilonPPM
+	aside.Cost.Weights = []limit.Weight{{Cost: "in", Micros: 2 * limit.Micro}}
+	p.Plans[0].Limits = append(p.Plans[0].Limits, aside)
+	bubble(t, p, func(t *testing.T, s *fake) {
+		tried := plans(7, hourly("requests", 100), hourly("out", 100), hourly("bytes", 100))
+		tried.Costs = []string{"out", "bytes"}
+		tried.Plans[0].Limits[1].Cost.Weights = []limit.Weight{{Cost: "out", Micros: limit.Micro / 2}}
+		tried.Plans[0].Limits[2].Cost.Weights = []limit.Weight{{Cost: "bytes", Micros: limit.Micro}}
+		c := dial(t, s)
+		s.try(tried)
+		time.Sleep(time.Second)
+		for range 3 {
+			if d := c.Decide(t.Context(), costing(1, []Cost{{"in", 7}, {"out", 9}}, []Attribute{tenant("a"), model("small")})); !d.Allowed {
+				t.Errorf("%+v by %s", d, d.Limit())
+			}
+			time.Sleep(time.Second)
+		}
+		got := make(map[string]int64)
+		for _, tr := range c.Counters().Trials {
+			got[tr.Limit] += tr.Admitted
+		}
+		if want := (map[string]int64{"aside": 42, "requests": 3, "out": 15}); !maps.Equal(got, want) {
+			t.Errorf("tried units are %v, want %v", got, want)
+		}
+		shut(t, c)
 	})
 }

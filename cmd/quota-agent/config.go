@@ -51,6 +51,7 @@ type config struct {
 	recovers   bool   // settle what the journal has, and end
 	journalAge time.Duration
 	journalMB  int64
+	events     eventsConfig
 	closeWait  time.Duration
 	buckets    int
 	share      int // of them, percent
@@ -83,7 +84,7 @@ func parse(args []string, w io.Writer) (config, error) {
 	f.StringVar(&c.server, "server", "127.0.0.1:7600", "gRPC `ADDRESSES` of quota servers: HOST:PORT, several with commas between, or unix:PATH")
 	f.StringVar(&c.key, "key", "", "the agent's `KEY`, sent as a bearer token; better given as the variable, out of the process list; none for an open server")
 	f.StringVar(&c.agentID, "agent-id", "", "stable `NAME` of this agent, never used by two at once. If not given, it is made of the host's name and the addresses of the doors")
-	f.StringVar(&c.httpAddr, "http-addr", "127.0.0.1:7610", "where /check, /v1/decide and other calls in JSON, /openapi.json, /healthz, /readyz and /metrics are served: an `ADDRESS` HOST:PORT or unix:PATH; empty for nowhere")
+	f.StringVar(&c.httpAddr, "http-addr", "127.0.0.1:7610", "where /check, /v1/decide, /v1/events and other calls in JSON, /openapi.json, /healthz, /readyz and /metrics are served: an `ADDRESS` HOST:PORT or unix:PATH; empty for nowhere")
 	f.StringVar(&c.grpcAddr, "grpc-addr", "127.0.0.1:7611", "where Envoy's rate limit service, DecisionService and thin clients are served: an `ADDRESS` HOST:PORT or unix:PATH; empty for nowhere")
 	f.StringVar(&c.tlsCA, "tls-ca", "", "`FILE` of authorities (PEM) that the servers' certificate must come from; implies TLS")
 	f.StringVar(&c.tlsCert, "tls-cert", "", "`FILE` of this agent's certificate (PEM), for servers that ask for one; implies TLS")
@@ -102,6 +103,7 @@ func parse(args []string, w io.Writer) (config, error) {
 	f.StringVar(&c.advertise, "advertise", "", "`ADDRESS` HOST:PORT of --grpc-addr as other agents reach it: there they pass on calls about reservations that are here; needs --peer-secret")
 	f.DurationVar(&c.journalAge, "journal-keep", client.DefaultJournalAge, "how long the journal keeps settled usage, a `DURATION`, to send it again to a ledger restored from a backup")
 	f.Int64Var(&c.journalMB, "journal-keep-mb", client.DefaultJournalBytes>>20, "most `MIB` of settled usage that the journal keeps; the oldest goes first")
+	c.events.flags(f)
 	f.IntVar(&c.buckets, "max-buckets", client.DefaultMaxBuckets, "buckets held at most, a `NUMBER`, and as many tenants")
 	f.IntVar(&c.share, "tenant-share", client.DefaultTenantShare, "`PERCENT` of --max-buckets that one tenant may hold while no other holds any, 1 to 100; a tenant that holds few always finds room")
 	f.DurationVar(&c.closeWait, "close-wait", 15*time.Second, "how long the agent may take at its end to settle admitted units, a `DURATION`")
@@ -132,6 +134,7 @@ func parse(args []string, w io.Writer) (config, error) {
 	if len(c.attributes) == 0 {
 		c.attributes = doors.DefaultAttributes()
 	}
+	c.events.fill()
 	if c.agentID == "" {
 		c.agentID = defaultAgentID(c.httpAddr, c.grpcAddr)
 	}
@@ -181,6 +184,9 @@ func (c *config) validate() error {
 	}
 	if _, err := doors.ParseAttributes(c.attributes); err != nil {
 		fault("--attribute: %w", err)
+	}
+	if err := c.events.validate(); err != nil {
+		faults = append(faults, err)
 	}
 	for _, name := range c.require {
 		if !slices.ContainsFunc(c.attributes, func(a string) bool { return strings.HasPrefix(a, name+"=") }) {

@@ -66,6 +66,10 @@ func serve(ctx context.Context, c config, log *slog.Logger) (err error) {
 	if err != nil {
 		return err
 	}
+	mapping, err := c.events.mapping()
+	if err != nil {
+		return err
+	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	metrics, err := doors.NewMetrics(registry)
@@ -89,6 +93,7 @@ func serve(ctx context.Context, c config, log *slog.Logger) (err error) {
 	if c.journal != "" {
 		opts = append(opts, client.WithJournal(c.journal), client.WithJournalKept(c.journalAge, c.journalMB<<20))
 	}
+	opts = append(opts, c.events.options()...)
 	if c.switchFile != "" {
 		opts = append(opts, client.WithSwitchFile(c.switchFile))
 	}
@@ -120,7 +125,8 @@ func serve(ctx context.Context, c config, log *slog.Logger) (err error) {
 	if httpDoor != nil {
 		check := doors.NewCheck(quota, doors.CheckConfig{Attributes: attributes, Require: c.require, CostHeader: c.costHeader, AllowFree: c.allowFree, Unknown: c.unknown}, metrics)
 		json := doors.NewJSON(quota, reservations, doors.JSONConfig{Unknown: c.unknown}, metrics)
-		group.Go(func() error { return serveHTTP(ctx, httpDoor, handler(check, json, quota, registry)) })
+		events := doors.NewEvents(quota, mapping, metrics)
+		group.Go(func() error { return serveHTTP(ctx, httpDoor, handler(check, json, events, quota, registry)) })
 		log.Info("quota-agent serves checks and JSON over HTTP", "address", httpDoor.Addr().String())
 	}
 	if grpcDoor != nil {
@@ -188,7 +194,7 @@ func closeDoor(l net.Listener) error {
 	return l.Close()
 }
 
-func handler(check, json http.Handler, quota *client.Client, gatherer prometheus.Gatherer) http.Handler {
+func handler(check, json, events http.Handler, quota *client.Client, gatherer prometheus.Gatherer) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) {
 		writeJSON(w, http.StatusOK, map[string]bool{"alive": true})
@@ -202,6 +208,7 @@ func handler(check, json http.Handler, quota *client.Client, gatherer prometheus
 		writeJSON(w, code, map[string]any{"ready": ready, "reason": reason})
 	})
 	mux.Handle("/metrics", promhttp.HandlerFor(gatherer, promhttp.HandlerOpts{}))
+	mux.Handle(doors.EventsPath, events)
 	for _, path := range doors.JSONRoutes() {
 		mux.Handle(path, json)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/f4ee788f/quota/internal/core/agent"
 )
@@ -72,6 +73,10 @@ func (r *request) charges(ctx context.Context, all []claim) ([]claim, error) {
 		return all, &NotBookedError{why}
 	case r.set.Refusal == agent.NoPlan, r.set.Refusal != agent.NotRefused && len(r.set.Items) == 0:
 		return all, &NotBookedError{ReasonNoPlan}
+	}
+	if r.measured {
+		names := r.set.List.Costs().Names()
+		r.costs = slices.DeleteFunc(r.costs, func(c Cost) bool { return !slices.Contains(names, c.Name) })
 	}
 	if err := r.weigh(&r.set.List); err != nil {
 		r.c.refused.Add(1)

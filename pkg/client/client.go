@@ -47,6 +47,7 @@ type Client struct {
 
 	requests    sync.Pool // of *request
 	reserved    reservations
+	events      eventTable
 	waiting     atomic.Int64
 	trying      atomic.Int64 // trials that wait for answers
 	waited      atomic.Int64

@@ -55,6 +55,8 @@ type config struct {
 	maxWaiting      int
 	maxReservations int
 	reservationTime time.Duration
+	eventsKnown     int
+	eventsAnyhow    bool // without a journal too
 }
 
 func defaults() config {
@@ -67,7 +69,7 @@ func defaults() config {
 			JournalAge: DefaultJournalAge, JournalBytes: DefaultJournalBytes,
 		},
 		firstWait: DefaultFirstWait, maxWait: DefaultMaxWait, maxWaiting: DefaultMaxWaiting,
-		maxReservations: 16_384, reservationTime: time.Minute,
+		maxReservations: 16_384, reservationTime: time.Minute, eventsKnown: DefaultEventsKnown,
 	}
 }
 
@@ -96,6 +98,7 @@ func (c *config) validate() error {
 	check(s.JournalAge >= 0 && s.JournalBytes >= 0, "how long or how much a journal keeps is negative")
 	check(c.maxReservations >= 0 && c.maxReservations <= maxReservations, "the number of reservations is from 0 to 16,777,216")
 	check(c.reservationTime > 0 && c.reservationTime <= time.Hour, "a reservation's time is above 0, at most an hour")
+	check(c.eventsKnown > 0 && c.eventsKnown <= maxEventsKnown, "the number of events that are known is from 1 to 16,777,216")
 	return errors.Join(faults...)
 }
 

@@ -29,6 +29,7 @@ type request struct {
 	patient    bool         // it waits its turn at every limit
 	peeks      bool         // it takes nothing
 	endless    bool         // nobody tells when it ends: limits of slots are left out
+	measured   bool         // by others: costs that the policy does not name are left out
 	together   bool         // others may deny it yet (AllowTogether): it keeps what it took
 	reserves   *Reservation // takes over what it took; nil for none
 	background bool         // nobody waits for it (try)

@@ -304,10 +304,14 @@ func (c *Client) forget(all []ReservationID) {
 	}
 }
 
-// recall remembers the reservations of earlier starts that the journal knows.
+// recall remembers the reservations and events of earlier starts that the journal knows.
 func (c *Client) recall(known []usage.Reservation) {
 	for i := range known {
 		k := &known[i]
+		if k.Event() {
+			c.events.recall(c, k)
+			continue
+		}
 		r := &Reservation{
 			c: c, id: ReservationID(k.ReservationID), attrs: k.Attributes, names: k.Costs,
 			state: k.State, totals: k.Totals, late: k.Late, tenant: match.Lookup(k.Attributes, limit.AttrTenant),

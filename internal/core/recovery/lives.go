@@ -27,8 +27,8 @@ type Journal struct {
 	Unsealed int64
 	// Tenants are those that the last life ended with: they are likely to be asked for again.
 	Tenants []string
-	// Reservations are those that lives before knew and that ended less than usage.KnownFor ago: those that were open
-	// ended now.
+	// Reservations are those that lives before knew, and that ended less than their KnownFor ago: those that were open
+	// ended now. So are events that were booked.
 	Reservations []usage.Reservation
 	records      *usage.Journal
 	held         map[usage.ReservationID]usage.Reservation
@@ -98,31 +98,37 @@ func Open(cfg *Config, epoch int64) (_ *Journal, err error) {
 	if k.Past, err = k.readPast(cfg.Agent, cfg.Log); err != nil {
 		return nil, err
 	}
-	if err := dir.Prune(time.Now(), cfg.Age, cfg.Bytes); err != nil {
-		return nil, err
-	}
 	if k.Life, err = dir.Begin(cfg.Agent, epoch); err != nil {
 		return nil, err
 	}
 	k.records = usage.NewJournal(k.Life)
 	k.inherit(time.Now())
+	if err := k.Life.Sync(); err != nil { // before the logs that it inherits from may go
+		return nil, err
+	}
+	if err := dir.Prune(time.Now(), cfg.Age, cfg.Bytes); err != nil {
+		return nil, err
+	}
 	return k, nil
 }
 
-// readLast reads the newest log, settled or not, for its tenants and reservations. They are a hint: none where it cannot
-// be read.
+// readLast reads the newest log, settled or not, for its tenants and reservations: none where it cannot be read. Its
+// life may have ended while it was told what the one before knew. So logs are read back to a life that did anything.
 func (k *Journal) readLast() {
 	logs, _ := k.Dir.Kept()
-	if len(logs) == 0 {
-		return
+	for _, last := range slices.Backward(logs) {
+		life := usage.NewRecovery(last.Agent, last.Epoch)
+		if k.Dir.Read(last, life.Record) != nil {
+			return
+		}
+		if len(k.Tenants) == 0 {
+			k.Tenants = life.Tenants()
+		}
+		k.hold(life, last.Epoch)
+		if life.Acted() {
+			return
+		}
 	}
-	last := logs[len(logs)-1]
-	life := usage.NewRecovery(last.Agent, last.Epoch)
-	if k.Dir.Read(last, life.Record) != nil {
-		return
-	}
-	k.Tenants = life.Tenants()
-	k.hold(life, last.Epoch)
 }
 
 // hold takes what a life knew of reservations. A later life knows better.
@@ -141,7 +147,7 @@ func (k *Journal) inherit(now time.Time) {
 		if r.State == usage.Open {
 			r.State, r.Ended = usage.Expired, now.UnixMilli()
 		}
-		if now.Sub(time.UnixMilli(r.Ended)) < usage.KnownFor {
+		if now.Sub(time.UnixMilli(r.Ended)) < r.KnownFor() {
 			k.Reservations = append(k.Reservations, r)
 		}
 	}

@@ -25,6 +25,7 @@ type Recovery struct {
 	// Cut is unsealed units that found no room.
 	Cut int64
 
+	acted   bool // it has records of more than what lives before knew
 	outbox  *Outbox
 	feeds   map[uint32]*feed
 	held    map[ReservationID]*left // reservations
@@ -42,7 +43,9 @@ func NewRecovery(agent string, epoch int64) *Recovery {
 // Record takes the next record.
 func (r *Recovery) Record(record []byte) error {
 	d := decoder{rest: record}
-	switch kind := d.byte(); kind {
+	kind := d.byte()
+	r.acted = r.acted || kind != recordKnown
+	switch kind {
 	case recordCells:
 		r.counted = true
 		for d.more() {
@@ -74,6 +77,9 @@ func (r *Recovery) Record(record []byte) error {
 	}
 	return d.err
 }
+
+// Acted reports whether the life did anything. By then it had all that lives before it knew of reservations.
+func (r *Recovery) Acted() bool { return r.acted }
 
 // Tenants are those of which there were cells when the life ended.
 func (r *Recovery) Tenants() []string {

@@ -31,6 +31,11 @@ demo: ## server, gateway and upstream in one go: three tenants, a plan change, t
 	@echo 'then the demo runs for half a minute, and ends with "demo: ok"'
 	@CGO_ENABLED=0 $(GO) run ./loadtest/demo
 
+.PHONY: demo-llm
+demo-llm: ## a gateway for language models: tokens, money, streams that end with their budget
+	$(BUILDING)
+	@CGO_ENABLED=0 $(GO) run ./examples/llm-gateway
+
 .PHONY: run
 run: build ## keep a server up with the example policy
 	@scripts/run

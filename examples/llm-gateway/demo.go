@@ -18,6 +18,7 @@ import (
 
 	"github.com/f4ee788f/quota/examples/llm-gateway/gateway"
 	"github.com/f4ee788f/quota/examples/llm-gateway/upstream"
+	bounded "github.com/f4ee788f/quota/internal/listen"
 	"github.com/f4ee788f/quota/loadtest/stack"
 	"github.com/f4ee788f/quota/pkg/client"
 )
@@ -161,7 +162,7 @@ func listen(h http.Handler) (at *url.URL, stop func(), err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	s := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second}
+	s := bounded.HTTP(h)
 	go func() { _ = s.Serve(l) }()
 	return &url.URL{Scheme: "http", Host: l.Addr().String()}, func() { _ = s.Close() }, nil
 }

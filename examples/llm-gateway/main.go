@@ -9,7 +9,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"net/http"
 	"net/url"
 	"os"
 	"os/signal"
@@ -17,6 +16,7 @@ import (
 	"time"
 
 	"github.com/f4ee788f/quota/examples/llm-gateway/gateway"
+	bounded "github.com/f4ee788f/quota/internal/listen"
 	"github.com/f4ee788f/quota/pkg/client"
 )
 
@@ -66,7 +66,8 @@ func serve(ctx context.Context, upstream, server, keys, addr, journal string) (e
 		return err
 	}
 	defer func() { err = errors.Join(err, quota.Close(context.WithoutCancel(ctx))) }()
-	s := &http.Server{Addr: addr, Handler: gateway.New(quota, to, tenants), ReadHeaderTimeout: 10 * time.Second}
+	s := bounded.HTTP(gateway.New(quota, to, tenants))
+	s.Addr = addr
 	ended := make(chan error, 1)
 	go func() { ended <- s.ListenAndServe() }()
 	select {

@@ -6,7 +6,7 @@ import asyncio
 import http.client
 import io
 import time
-from typing import Any, Mapping, Sequence, TypeVar
+from typing import Any, Mapping, Sequence, TypeVar, cast
 
 from . import address as addresses
 from .calls import Calls, NotSent, Options, Post, Reply, Sleep, Steps, Ticket
@@ -67,7 +67,7 @@ class AsyncClient:
             try:
                 step = steps.send(got)
             except StopIteration as end:
-                return end.value
+                return cast(T, end.value)
             if isinstance(step, Sleep):
                 await asyncio.sleep(step.seconds)
                 got = None

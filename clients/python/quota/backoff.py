@@ -23,7 +23,7 @@ class Backoff:
         attempt counts from 0; again says whether the outcome allows it at all; left is what is left of the
         call's time; place is random in [0, 1). A wait that might not end in time is not begun.
         """
-        spread = min(self.longest, self.base * 2 ** min(attempt, 62))
+        spread = min(self.longest, self.base * 2.0 ** min(attempt, 62))
         if not again or attempt >= self.retries or (stated or 0) + spread > left:
             return None
         return (stated or 0) + spread * place

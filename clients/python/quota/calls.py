@@ -12,12 +12,12 @@ import secrets
 import threading
 import time
 from dataclasses import dataclass, replace
-from typing import Any, Callable, Generator, List, Mapping, Sequence, Tuple, TypeVar, Union
+from typing import Any, Callable, Dict, Generator, List, Mapping, Sequence, Tuple, TypeVar, Union
 
 from .backoff import AGAIN, Backoff, may_repeat
 from .fields import stated_wait
 from .held import Held
-from .model import Decision, Malformed, Problem, Request, Unavailable, totals
+from .model import Decision, Malformed, Problem, QuotaError, Request, Unavailable, totals
 
 MAX_REQUESTS = 1024  # of one decide
 
@@ -115,12 +115,10 @@ class Calls:
         """Decides each request by itself."""
         if not 1 <= len(requests) <= MAX_REQUESTS:
             raise ValueError(f"{len(requests)} requests; 1 to {MAX_REQUESTS}")
-        decisions = [self._denied_before(r) for r in requests]
-        asked = [r for r, d in zip(requests, decisions) if d is None]
-        if asked:
-            answers = iter((yield from self._ask(asked)))
-            decisions = [d or next(answers) for d in decisions]
-        return decisions
+        denied = [self._denied_before(r) for r in requests]
+        asked = [r for r, d in zip(requests, denied) if d is None]
+        answers = iter((yield from self._ask(asked)) if asked else ())
+        return [d or next(answers) for d in denied]
 
     def _ask(self, requests: Sequence[Request]) -> Steps[List[Decision]]:
         body = {"requests": [r.body() for r in requests], "timeout_ms": self._timeout_ms()}
@@ -220,7 +218,7 @@ class Calls:
             self.unaccounted += units
         return Decision(allowed=True, reason="unknown", status=200)
 
-    def _guarded(self, name: str, body: Mapping[str, Any]) -> Steps[dict]:
+    def _guarded(self, name: str, body: Mapping[str, Any]) -> Steps[Dict[str, Any]]:
         """A call that the failure mode can answer: while the agent is away, it is only tried now and then."""
         if time.monotonic() < self._away_until:
             raise Unavailable("the agent was away a moment ago")
@@ -231,7 +229,7 @@ class Calls:
             raise
         return answer
 
-    def _call(self, name: str, body: Mapping[str, Any]) -> Steps[dict]:
+    def _call(self, name: str, body: Mapping[str, Any]) -> Steps[Dict[str, Any]]:
         """Makes a call, and makes it again where that does no harm. Raises Problem or Unavailable."""
         keyed = name in ("decide", "reserve") and self.options.retries > 0
         until = time.monotonic() + self.options.timeout
@@ -239,9 +237,9 @@ class Calls:
         attempt = 0
         while True:
             got = yield post
-            error, again, stated = judge(name, got)
-            if error is None:
+            if isinstance(got, Reply) and got.status == 200:
                 return read_object(got)
+            error, again, stated = judge(name, got)
             left = until - time.monotonic()
             wait = self._backoff.wait(
                 attempt=attempt, again=again, stated=stated, left=left, place=random.random()
@@ -252,16 +250,15 @@ class Calls:
             attempt += 1
 
 
-def judge(name: str, got: Reply | Exception | None) -> tuple[Exception | None, bool, float | None]:
-    """What became of a call: its error if any, whether it may be made again, and the wait that is stated."""
+def judge(name: str, got: Reply | Exception | None) -> tuple[Exception, bool, float | None]:
+    """What a call that failed raises, whether it may be made again, and the wait that is stated."""
     repeatable = name != "extend"  # decide and reserve by their key; commit and cancel have the same end twice
+    error: QuotaError
     if not isinstance(got, Reply):
         failure = "connect" if isinstance(got, NotSent) else "lost"
         error = Unavailable(f"{name}: {got or type(got).__name__}")
         error.__cause__ = got
         return error, may_repeat(repeatable=repeatable, failure=failure), None
-    if got.status == 200:
-        return None, False, None
     stated = stated_wait(got.header, time.time())
     if got.status == 409 and name in ("decide", "reserve"):
         return Unavailable(f"{name}: an earlier attempt is under way"), True, stated
@@ -271,7 +268,7 @@ def judge(name: str, got: Reply | Exception | None) -> tuple[Exception | None, b
     return read_problem(got), False, stated
 
 
-def read_object(reply: Reply) -> dict:
+def read_object(reply: Reply) -> Dict[str, Any]:
     try:
         answer = json.loads(reply.body)
     except ValueError:

@@ -6,7 +6,7 @@ import http.client
 import socket
 import threading
 import time
-from typing import Any, Mapping, Sequence, TypeVar
+from typing import Any, Mapping, Sequence, TypeVar, cast
 
 from . import address as addresses
 from .calls import Calls, NotSent, Options, Post, Reply, Sleep, Steps, Ticket
@@ -71,7 +71,7 @@ class Client:
             try:
                 step = steps.send(got)
             except StopIteration as end:
-                return end.value
+                return cast(T, end.value)
             if isinstance(step, Sleep):
                 time.sleep(step.seconds)
                 got = None

@@ -92,8 +92,8 @@ def _retry_after(lines: list[str], now: float) -> float | None:
             year += 1900 if year >= 69 else 2000
         try:
             month = _MONTHS.index(date["mon"]) + 1
-            clock = (int(date[part]) for part in ("h", "min", "s"))
-            at = datetime(year, month, int(date["d"]), *clock, tzinfo=timezone.utc)
+            day, hour, minute, second = (int(date[part]) for part in ("d", "h", "min", "s"))
+            at = datetime(year, month, day, hour, minute, second, tzinfo=timezone.utc)
         except ValueError:
             return None  # no such day or hour
         return min(max(at.timestamp() - now, 0), LONGEST)

@@ -75,7 +75,8 @@ class ASGI:
 
     async def __call__(self, scope: Mapping[str, Any], receive: Any, send: Any) -> None:
         if scope["type"] != "http":
-            return await self._app(scope, receive, send)
+            await self._app(scope, receive, send)
+            return
         decision = await self._client.allow(self._attributes(scope))
         told = [(n.lower().encode(), v.encode()) for n, v in headers(decision)]
         if not decision.allowed:
@@ -85,7 +86,8 @@ class ASGI:
                 (b"content-length", str(len(body)).encode()),
             ]
             await send({"type": "http.response.start", "status": decision.status, "headers": told})
-            return await send({"type": "http.response.body", "body": body})
+            await send({"type": "http.response.body", "body": body})
+            return
 
         async def tell(message: Mapping[str, Any]) -> None:
             if message["type"] == "http.response.start":

@@ -14,13 +14,17 @@ import (
 
 // clientsDocument has what the tests of clients/python and clients/node ask for.
 const clientsDocument = `
+costs: [tokens, tokens_in, tokens_out]
 plans:
   free:
     limits:
       - {name: requests, by: [tenant], rate: 20/hour, burst: 20, meter: requests}
+      - {name: tokens, by: [tenant], rate: 1000/hour, burst: 1000, cost: tokens}
 tenants:
   - {id: py, plan: free}
+  - {id: py-tokens, plan: free}
   - {id: js, plan: free}
+  - {id: js-tokens, plan: free}
   - {id: acme, plan: free}
 `
 

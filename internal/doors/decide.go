@@ -42,7 +42,7 @@ const maxTurn = ask.MaxQuestions
 type Decide struct {
 	quotav1.UnimplementedDecisionServiceServer
 
-	client       Client
+	client       Decider
 	reservations *Reservations
 	metrics      *Metrics
 	closing      chan struct{}
@@ -50,7 +50,7 @@ type Decide struct {
 }
 
 // NewDecide returns the service. Without reservations its unary calls are UNIMPLEMENTED. It starts nothing.
-func NewDecide(c Client, r *Reservations, m *Metrics) *Decide {
+func NewDecide(c Decider, r *Reservations, m *Metrics) *Decide {
 	return &Decide{client: c, reservations: r, metrics: m, closing: make(chan struct{})}
 }
 
@@ -186,6 +186,7 @@ type leader struct {
 	in, out         *ask.Frame
 	question        ask.Question // at hand
 	attributes      []client.Attribute
+	costs           []client.Cost
 	reading         bool            // a message was read, and is not answered
 	asked           int             // questions since the line's turn began, a message of none as one
 	asking          context.Context // itself, with what it does before it waits
@@ -319,7 +320,11 @@ func (l *leader) decide() client.Decision {
 	for i := range q.Attributes {
 		l.attributes = append(l.attributes, client.Attribute(q.Attributes[i]))
 	}
-	return l.stream.door.client.AllowN(l.asking, q.Units, l.attributes...)
+	l.costs = l.costs[:0]
+	for i := range q.Costs {
+		l.costs = append(l.costs, client.Cost(q.Costs[i]))
+	}
+	return l.stream.door.client.Decide(l.asking, client.Request{Units: q.Units, Costs: l.costs, Attributes: l.attributes})
 }
 
 // answerAlone answers a question that waited.

@@ -176,9 +176,9 @@ func (n *node) thaw() {
 	n.mu.Unlock()
 }
 
-func (n *node) AllowN(ctx context.Context, units int64, attributes ...client.Attribute) client.Decision {
+func (n *node) Decide(ctx context.Context, q client.Request) client.Decision {
 	n.thawed()
-	return n.client.AllowN(ctx, units, attributes...)
+	return n.client.Decide(ctx, q)
 }
 
 func (n *node) thawed() {

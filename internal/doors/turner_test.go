@@ -54,6 +54,43 @@ func thinOf(t *testing.T, addr string) *agentclient.Client {
 	return c
 }
 
+// A thin client's questions may have costs, which are decided as the client beside the limits would.
+func TestThinClientsAskWithCosts(t *testing.T) {
+	n := newEnvoyNode(t, llm)
+	inner, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	door := NewDecide(n.client, nil, newMetrics(t))
+	lines := NewLines(inner, door)
+	thin := thinOf(t, "unix:"+inner.Addr().String())
+	for _, c := range []struct {
+		costs []client.Cost
+		want  client.Reason
+		ok    bool
+	}{
+		{[]client.Cost{{Name: "tokens_in", Units: 1000}, {Name: "tokens_out", Units: 2000}}, client.ReasonLimit, true},
+		{[]client.Cost{{Name: "tokens_in", Units: 1}}, client.ReasonLimit, false},
+		{[]client.Cost{{Name: "gold", Units: 1}}, client.ReasonInvalid, false},
+		{[]client.Cost{{Name: "tokens_in", Units: -1}}, client.ReasonInvalid, false},
+		{nil, client.ReasonLimit, true},
+	} {
+		d := thin.Decide(t.Context(), client.Request{Units: 1, Costs: c.costs, Attributes: []client.Attribute{of("acme")}})
+		if d.Allowed != c.ok || d.Reason != c.want {
+			t.Errorf("%v: got %+v", c.costs, d)
+		}
+	}
+	closeThin(t, thin)
+	door.Close()
+	if err := lines.Close(); err != nil {
+		t.Error(err)
+	}
+	lines.Wait()
+	if got := n.end("acme")[0]; got["requests"][0] != 2 || got["tokens"][0] != 5000 {
+		t.Errorf("the ledger has %v", got)
+	}
+}
+
 // Many lines are led in turn: all is answered, and what waits holds up nobody.
 func TestManyLines(t *testing.T) {
 	socketsOf(t, func(t *testing.T, _ *Lines, addr string) {

@@ -15,6 +15,7 @@ import (
 const (
 	MaxQuestions  = 1024
 	MaxAttributes = 32
+	MaxCosts      = limit.MaxCosts
 	MaxBytes      = 256 << 10
 )
 
@@ -28,6 +29,13 @@ type Question struct {
 	Units      int64
 	Timeout    int64 // microseconds; 0 for the agent's own
 	Attributes []limit.Attribute
+	Costs      []Cost // beside requests
+}
+
+// Cost is units of one of the policy's costs.
+type Cost struct {
+	Name  string
+	Units int64
 }
 
 // Answer is a decision; times are microseconds.
@@ -78,13 +86,16 @@ func (f *Frame) Full() bool { return f.n >= MaxQuestions || len(f.buf) > MaxByte
 // maxQuestion is the most bytes that a question takes.
 const maxQuestion = 32 << 10
 
-// Fits reports whether a question of these attributes may be asked at all.
-func Fits(attributes []limit.Attribute) bool {
+// Fits reports whether a question of these attributes and costs may be asked at all.
+func Fits(attributes []limit.Attribute, costs []Cost) bool {
 	size := 64
+	for i := range costs {
+		size += len(costs[i].Name) + 32
+	}
 	for i := range attributes {
 		size += len(attributes[i].Name) + len(attributes[i].Value) + 16
 	}
-	return len(attributes) <= MaxAttributes && size <= maxQuestion
+	return len(attributes) <= MaxAttributes && len(costs) <= MaxCosts && size <= maxQuestion
 }
 
 // open begins a nested message, whose length is not known yet, and close ends it. A length takes
@@ -135,6 +146,12 @@ func (f *Frame) Ask(q *Question) {
 		f.close(a)
 	}
 	f.number(4, uint64(q.Timeout))
+	for i := range q.Costs {
+		c := f.open(5)
+		f.text(1, q.Costs[i].Name)
+		f.number(2, uint64(q.Costs[i].Units))
+		f.close(c)
+	}
 	f.close(start)
 	f.n++
 }
@@ -188,7 +205,7 @@ func (f *Frame) Question(q *Question) (bool, error) {
 }
 
 func (q *Question) read(b []byte) error {
-	*q = Question{Units: 1, Attributes: q.Attributes[:0]}
+	*q = Question{Units: 1, Attributes: q.Attributes[:0], Costs: q.Costs[:0]}
 	inner := Frame{buf: b}
 	for at := 0; at < len(b); {
 		field, body, v, err := inner.next(&at, len(b))
@@ -211,9 +228,35 @@ func (q *Question) read(b []byte) error {
 			q.Attributes = append(q.Attributes, a)
 		case field == 4 && body == nil:
 			q.Timeout = int64(v)
+		case field == 5 && body != nil:
+			if len(q.Costs) == MaxCosts {
+				return fmt.Errorf("%w: more than %d costs", ErrFrame, MaxCosts)
+			}
+			c, err := cost(body)
+			if err != nil {
+				return err
+			}
+			q.Costs = append(q.Costs, c)
 		}
 	}
 	return nil
+}
+
+func cost(b []byte) (c Cost, err error) {
+	inner := Frame{buf: b}
+	for at := 0; at < len(b); {
+		field, body, v, err := inner.next(&at, len(b))
+		if err != nil {
+			return c, err
+		}
+		switch {
+		case field == 1 && body != nil:
+			c.Name = text(body)
+		case field == 2 && body == nil:
+			c.Units = int64(v)
+		}
+	}
+	return c, nil
 }
 
 func attribute(b []byte) (a limit.Attribute, err error) {

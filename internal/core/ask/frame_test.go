@@ -19,6 +19,9 @@ var (
 	attributes = rapid.Custom(func(t *rapid.T) limit.Attribute {
 		return limit.Attribute{Name: words.Draw(t, "name"), Value: words.Draw(t, "value")}
 	})
+	costs = rapid.Custom(func(t *rapid.T) Cost {
+		return Cost{words.Draw(t, "name"), rapid.Int64Range(-1, 1<<40).Draw(t, "units")}
+	})
 )
 
 // What is written by hand is what generated code reads, and the other way round.
@@ -31,12 +34,16 @@ func TestQuestionsAreTheProtocols(t *testing.T) {
 			q := Question{
 				ID: rapid.Uint64().Draw(t, "id"), Units: rapid.Int64Range(-1, 1<<40).Draw(t, "units"), Timeout: numbers.Draw(t, "timeout"),
 				Attributes: rapid.SliceOfN(attributes, 0, 32).Draw(t, "attributes"),
+				Costs:      rapid.SliceOfN(costs, 0, MaxCosts).Draw(t, "costs"),
 			}
 			want = append(want, q)
 			hand.Ask(&q)
 			g := &quotav1.Question{Id: q.ID, Units: proto.Int64(q.Units), TimeoutUs: q.Timeout}
 			for _, a := range q.Attributes {
 				g.Attributes = append(g.Attributes, &quotav1.Attribute{Name: a.Name, Value: a.Value})
+			}
+			for _, c := range q.Costs {
+				g.Costs = append(g.Costs, &quotav1.Cost{Name: c.Name, Units: c.Units})
 			}
 			generated.Questions = append(generated.Questions, g)
 		}
@@ -62,7 +69,7 @@ func TestQuestionsAreTheProtocols(t *testing.T) {
 				if ok, err := f.Question(&q); !ok || err != nil {
 					t.Fatalf("question %d of %d: %t, %v", i, len(want), ok, err)
 				}
-				if q.ID != want[i].ID || q.Units != want[i].Units || q.Timeout != want[i].Timeout || !slices.Equal(q.Attributes, want[i].Attributes) {
+				if q.ID != want[i].ID || q.Units != want[i].Units || q.Timeout != want[i].Timeout || !slices.Equal(q.Attributes, want[i].Attributes) || !slices.Equal(q.Costs, want[i].Costs) {
 					t.Fatalf("got %+v, want %+v", q, want[i])
 				}
 			}
@@ -123,8 +130,8 @@ func TestBounds(t *testing.T) {
 	for i := range many {
 		many[i] = limit.Attribute{Name: "n", Value: "v"}
 	}
-	if Fits(many) || !Fits(many[1:]) || Fits([]limit.Attribute{{Name: "n", Value: strings.Repeat("v", maxQuestion)}}) {
-		t.Errorf("Fits: %d attributes %t, %d %t", len(many), Fits(many), len(many)-1, Fits(many[1:]))
+	if Fits(many, nil) || !Fits(many[1:], nil) || Fits([]limit.Attribute{{Name: "n", Value: strings.Repeat("v", maxQuestion)}}, nil) {
+		t.Errorf("Fits: %d attributes %t, %d %t", len(many), Fits(many, nil), len(many)-1, Fits(many[1:], nil))
 	}
 	var f Frame
 	f.Ask(&Question{Units: 1, Attributes: many})

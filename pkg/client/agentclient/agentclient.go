@@ -134,11 +134,16 @@ func (t *Client) Allow(ctx context.Context, attributes ...client.Attribute) clie
 // AllowN has the agent decide a request that costs n units; see client.Client.AllowN. It waits no longer than ctx and
 // WithMaxWait. The attributes are not kept. More than 32 of them are denied with client.ReasonInvalid.
 func (t *Client) AllowN(ctx context.Context, n int64, attributes ...client.Attribute) client.Decision {
+	return t.Decide(ctx, client.Request{Units: n, Attributes: attributes})
+}
+
+// Decide has the agent decide a request that may have several costs, as AllowN does; see client.Client.Decide.
+func (t *Client) Decide(ctx context.Context, r client.Request) client.Decision {
 	wait := t.cfg.maxWait
 	if at, ok := ctx.Deadline(); ok {
 		wait = min(wait, max(time.Until(at), time.Microsecond))
 	}
-	q := t.question(n, wait, attributes)
+	q := t.question(r.Units, r.Costs, wait, r.Attributes)
 	if d, asked := t.ask(q); !asked {
 		t.release(q)
 		return d

@@ -27,8 +27,8 @@ type question struct {
 	over     bool // it is decided or abandoned
 }
 
-// question returns one of n units, for ask.
-func (t *Client) question(n int64, wait time.Duration, attributes []client.Attribute) *question {
+// question returns one of n units, and of costs beside them, for ask.
+func (t *Client) question(n int64, costs []client.Cost, wait time.Duration, attributes []client.Attribute) *question {
 	q, ok := t.free.Get().(*question)
 	if !ok {
 		q = &question{done: make(chan struct{}, 1)}
@@ -37,19 +37,23 @@ func (t *Client) question(n int64, wait time.Duration, attributes []client.Attri
 	for _, a := range attributes {
 		q.Attributes = append(q.Attributes, limit.Attribute(a))
 	}
+	for _, c := range costs {
+		q.Costs = append(q.Costs, ask.Cost(c))
+	}
 	return q
 }
 
 // release lets a question be used again, to which nothing refers.
 func (t *Client) release(q *question) {
 	clear(q.Attributes) // which are the caller's
-	q.Attributes, q.decision = q.Attributes[:0], client.Decision{}
+	clear(q.Costs)
+	q.Attributes, q.Costs, q.decision = q.Attributes[:0], q.Costs[:0], client.Decision{}
 	t.free.Put(q)
 }
 
 // ask queues a question. On false it is decided at once.
 func (t *Client) ask(q *question) (d client.Decision, asked bool) {
-	if q.Units < 0 || q.Units > limit.MaxUnits || !ask.Fits(q.Attributes) {
+	if q.Units < 0 || q.Units > limit.MaxUnits || !ask.Fits(q.Attributes, q.Costs) {
 		return client.Decision{Reason: client.ReasonInvalid}, false
 	}
 	t.mu.Lock()

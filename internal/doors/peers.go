@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
@@ -23,6 +24,8 @@ const (
 	peerWait = 2 * time.Second
 	// peerIdle is how long a connection stays that nobody uses.
 	peerIdle = time.Minute
+	// peerPause is the longest pause before another attempt to connect.
+	peerPause = time.Second
 	// passedOn is the metadata of a call that an agent passed on. It is not passed on again.
 	passedOn = "quota-passed-on"
 )
@@ -59,7 +62,13 @@ func (p *peers) use(address string) (conn *grpc.ClientConn, done func(), err err
 		if len(p.conns) >= maxPeers && !p.giveWayLocked() {
 			return nil, nil, refuse(codes.Unavailable, "calls to %d other agents are under way, and there may be no more", maxPeers)
 		}
-		opts := []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithIdleTimeout(peerIdle)}
+		opts := []grpc.DialOption{
+			grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithIdleTimeout(peerIdle),
+			// An agent that was restarted is reached a second later, and not after gRPC's two minutes.
+			grpc.WithConnectParams(grpc.ConnectParams{MinConnectTimeout: peerWait, Backoff: backoff.Config{
+				BaseDelay: peerPause / 10, Multiplier: 2, Jitter: 0.2, MaxDelay: peerPause,
+			}}),
+		}
 		if p.dial != nil {
 			opts = append(opts, grpc.WithContextDialer(p.dial))
 		}

@@ -220,7 +220,13 @@ func TestReservationsAreReachedFromOtherAgents(t *testing.T) {
 		}
 		a.down = true
 		other := reserved(t, a.doors["two"], `{"attributes":{"tenant":"acme"}}`)
-		course{{"/v1/commit", `{"id":"ID","units":1}`, 503, "does not answer"}}.run(t, s, a.doors["one"], other)
+		for range 20 {
+			course{{"/v1/commit", `{"id":"ID","units":1}`, 503, "does not answer"}}.run(t, s, a.doors["one"], other)
+			time.Sleep(time.Second)
+		}
+		a.down = false // reached again soon, however long it was away
+		time.Sleep(2 * time.Second)
+		course{{"/v1/commit", `{"id":"ID","units":1}`, 200, `"late":false`}}.run(t, s, a.doors["one"], other)
 	})
 }
 

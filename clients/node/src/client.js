@@ -103,8 +103,9 @@ export class Client {
   }
 
   /**
-   * Reserves, and runs the block with the reservation. Its end is the reservation's, unless commit or cancel was: it
-   * commits what use said. Without that, it commits all that was reserved, or cancels where the block throws.
+   * Reserves, and runs the block with the reservation. Its end is the reservation's, unless commit or cancel was: a
+   * commit that failed is repeated. Without one, it commits what use said, else all that was reserved, or cancels where
+   * the block throws.
    */
   async withReservation(attributes, options, block) {
     const reservation = await this.reserve(attributes, options)
@@ -181,6 +182,7 @@ export class Reservation {
   #units
   #costs
   #used = null
+  #total = null // what the last commit said, failed or not
   #ended
 
   constructor(calls, request, decision, id) {
@@ -226,8 +228,9 @@ export class Reservation {
   /** Ends the reservation with what the request cost in all. Resolves to {late}: it had expired. */
   async commit({ units = 1, costs } = {}) {
     if (!this.allowed) throw new RangeError('a request that was denied costs nothing')
+    this.#total = totals(units, { ...costs }) // a copy, for the caller may change costs before end repeats it
     let late = false
-    if (this.id) late = (await this.#calls.call('commit', { id: this.id, ...totals(units, costs) })).late === true
+    if (this.id) late = (await this.#calls.call('commit', { id: this.id, ...this.#total })).late === true
     this.#ended = true
     return { late }
   }
@@ -241,7 +244,14 @@ export class Reservation {
   /** Ends the reservation as withReservation does, if it has not ended. */
   async end(failed = false) {
     if (this.#ended) return
-    if (this.#used) await this.commit(this.#used)
+    if (this.#total) {
+      // The request is over and has cost this; a cancel would leave it unbilled.
+      try {
+        await this.commit(this.#total)
+      } catch (error) {
+        if (!failed) throw error // else the block's own error goes on
+      }
+    } else if (this.#used) await this.commit(this.#used)
     else if (failed) await this.cancel()
     else await this.commit({ units: this.#units, costs: this.#costs })
   }

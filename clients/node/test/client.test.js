@@ -152,6 +152,35 @@ test('a commit that is not answered is thrown', () =>
     assert.deepEqual(await r.commit(), { late: true })
   }))
 
+test('a commit that failed is repeated where the block ends', async () => {
+  const committed = says(200, { committed: { units: 1 }, late: false })
+  const refuses = says(409, { status: 409, title: 'Conflict', detail: 'it has ended' })
+  // What the agent is told after a commit of 812 failed, the block's end being answered with last; and what is thrown.
+  const leaves = (last, used, caught) =>
+    asks([RESERVED, AWAY, last], { retries: 0 }, async (quota, agent) => {
+      const ends = quota.withReservation(ACME, { costs: { t: 900 } }, async (r) => {
+        if (used) r.use({ costs: { t: 480 } })
+        const costs = { t: 812 }
+        try {
+          await r.commit({ costs })
+        } catch (error) {
+          costs.t = 0 // what the caller does with its own changes nothing
+          if (!caught) throw error
+        }
+      })
+      const thrown = await ends.then(() => null, (error) => error.constructor)
+      return [thrown, ...agent.asked.slice(1).map(({ path, body }) => [path, body.units, body.costs])]
+    })
+  const twice = Array(2).fill(['/v1/commit', 1, { t: 812 }])
+  for (const used of [false, true]) {
+    assert.deepEqual(await leaves(committed, used, false), [Unavailable, ...twice])
+    assert.deepEqual(await leaves(committed, used, true), [null, ...twice])
+    // The block's own error is not hidden by that of its end, which is thrown where there is no other.
+    assert.deepEqual(await leaves(refuses, used, false), [Unavailable, ...twice])
+    assert.deepEqual(await leaves(refuses, used, true), [Problem, ...twice])
+  }
+})
+
 test('a denied reservation ends by itself', () =>
   asks([says(200, { decision: DENIED })], {}, async (quota, agent) => {
     await quota.withReservation(ACME, {}, async (r) => {

@@ -75,8 +75,8 @@ Steps = Generator[Union[Post, Sleep], Union[Reply, Exception, None], T]
 class Ticket:
     """A reservation: what a request may cost, until it is known what it did. One task at a time uses it.
 
-    Leaving its with statement ends it, unless commit or cancel did. It commits what use said. Without that, it
-    commits all that was reserved, or cancels where an exception leaves the block.
+    Leaving its with statement ends it, unless commit or cancel did. A commit that failed is repeated. Without one,
+    it commits what use said, else all that was reserved, or cancels where an exception leaves the block.
     """
 
     def __init__(self, request: Request, decision: Decision, id: str) -> None:
@@ -84,6 +84,7 @@ class Ticket:
         self.id = id  # any client may commit it; "" where the agent has none, because of the failure mode
         self._units, self._costs = request.units, dict(request.costs)  # reserved so far
         self._used: dict[str, Any] | None = None
+        self._total: Mapping[str, Any] | None = None  # what the last commit said, failed or not
         self._ended = not decision.allowed
 
     @property
@@ -174,6 +175,7 @@ class Calls:
         """Ends a reservation with what the request cost in all. Returns whether it had expired."""
         if not ticket.decision.allowed:
             raise ValueError("a request that was denied costs nothing")
+        ticket._total = total
         late = False
         if ticket.id:
             answer = yield from self._call("commit", {"id": ticket.id, **total})
@@ -188,10 +190,16 @@ class Calls:
         ticket._ended = True
 
     def end(self, ticket: Ticket, failed: bool) -> Steps[None]:
-        """Ends a reservation whose block is left: with what was used, else with all of it, or with nothing."""
+        """Ends a reservation whose block is left, as Ticket says."""
         if ticket._ended:
             return
-        if ticket._used is not None:
+        if ticket._total is not None:  # the request is over and has cost this; a cancel would leave it unbilled
+            try:
+                yield from self.commit(ticket, ticket._total)
+            except Exception:
+                if not failed:
+                    raise  # else the block's own exception goes on
+        elif ticket._used is not None:
             yield from self.commit(ticket, ticket._used)
         elif failed:
             yield from self.cancel(ticket)

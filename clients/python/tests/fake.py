@@ -73,6 +73,7 @@ def hangs_up(*_):
 
 ALLOWED = {"allowed": True, "reason": "limit", "status": 200, "retry_after_seconds": 0}
 DENIED = {"allowed": False, "reason": "limit", "status": 429, "retry_after_seconds": 30}
+RESERVED = says(200, {"decision": ALLOWED, "reservation": {"id": "AQ", "expires_seconds": 60}})
 
 
 def decides(decision):

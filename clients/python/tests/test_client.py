@@ -1,4 +1,5 @@
 import asyncio
+import contextlib
 import socket
 import tempfile
 import threading
@@ -8,7 +9,7 @@ import unittest
 from quota import AsyncClient, Client, Problem, Request, Unavailable
 from quota.calls import NotSent, Post, judge
 
-from .fake import ALLOWED, DENIED, FakeAgent, decides, hangs_up, says
+from .fake import ALLOWED, DENIED, RESERVED, FakeAgent, decides, hangs_up, says
 
 ACME = {"tenant": "acme"}
 AWAY = says(503, {}, Retry_After="0")
@@ -81,8 +82,7 @@ class Both:
             self.assertEqual(len(agent.asked), 2)
 
     def test_a_lost_extension_is_not(self):
-        reserved = says(200, {"decision": ALLOWED, "reservation": {"id": "AQ", "expires_seconds": 60}})
-        with FakeAgent(reserved, hangs_up) as agent, self.client(agent.address) as quota:
+        with FakeAgent(RESERVED, hangs_up) as agent, self.client(agent.address) as quota:
             r = quota.reserve(ACME)
             self.assertEqual(r.extend(costs={"tokens": 5}).reason, "unknown")
             self.assertEqual([path for path, _, _ in agent.asked], ["/v1/reserve", "/v1/extend"])
@@ -143,7 +143,7 @@ class Both:
     def test_how_a_reservation_ends(self):
         def answers(path, body, headers):
             if path == "/v1/reserve":
-                return says(200, {"decision": ALLOWED, "reservation": {"id": "AQ", "expires_seconds": 60}})()
+                return RESERVED()
             if path == "/v1/extend":
                 return says(200, {"decision": ALLOWED})()
             return says(200, {"committed": {"units": 1}, "late": False})()
@@ -169,14 +169,42 @@ class Both:
         )
 
     def test_a_commit_that_is_not_answered_is_raised(self):
-        reserved = says(200, {"decision": ALLOWED, "reservation": {"id": "AQ", "expires_seconds": 60}})
         late = says(200, {"committed": {"units": 1}, "late": True})
-        with FakeAgent(reserved, AWAY, AWAY, AWAY, late) as agent:
+        with FakeAgent(RESERVED, AWAY, AWAY, AWAY, late) as agent:
             with self.client(agent.address, failure_mode="open") as quota:
                 r = quota.reserve(ACME)
                 with self.assertRaises(Unavailable):
                     r.commit(1)
                 self.assertTrue(r.commit(1))
+
+    def test_a_commit_that_failed_is_repeated_where_the_block_ends(self):
+        committed = says(200, {"committed": {"units": 1}, "late": False})
+        refuses = says(409, {"status": 409, "title": "Conflict", "detail": "it has ended"})
+
+        def leaves(last, used, caught, raises=None):
+            """What the agent is told after a commit of 812 failed, the block's end being answered with last."""
+            with FakeAgent(RESERVED, AWAY, last) as agent, self.client(agent.address, retries=0) as quota:
+                with self.assertRaises(raises) if raises else contextlib.nullcontext():
+                    with quota.reserve(ACME, costs={"t": 900}) as r:
+                        if used:
+                            r.use(1, {"t": 480})
+                        costs = {"t": 812}
+                        try:
+                            r.commit(1, costs)
+                        except Unavailable:
+                            costs["t"] = 0  # what the caller does with its own changes nothing
+                            if not caught:
+                                raise
+                return [(path, body.get("units"), body.get("costs")) for path, body, _ in agent.asked[1:]]
+
+        twice = [("/v1/commit", 1, {"t": 812})] * 2
+        for used in False, True:
+            with self.subTest(used=used):
+                self.assertEqual(leaves(committed, used, caught=False, raises=Unavailable), twice)
+                self.assertEqual(leaves(committed, used, caught=True), twice)
+                # The block's own error is not hidden by that of its end, which is raised where there is no other.
+                self.assertEqual(leaves(refuses, used, caught=False, raises=Unavailable), twice)
+                self.assertEqual(leaves(refuses, used, caught=True, raises=Problem), twice)
 
     def test_a_denied_reservation_ends_by_itself(self):
         with FakeAgent(says(200, {"decision": DENIED})) as agent, self.client(agent.address) as quota:

@@ -4,6 +4,7 @@ import (
 	"container/list"
 	"crypto/sha256"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -101,7 +102,8 @@ func (k *kept) end(a *keptAnswer, tenant string, text []byte) {
 		delete(k.byKey, a.key)
 		return
 	}
-	a.text, a.tenant, a.until = text, limit.Value(tenant), time.Now().Add(keptFor)
+	a.text, a.until = text, time.Now().Add(keptFor)
+	a.tenant = strings.Clone(limit.Value(tenant)) // it is a part of the body, which is not kept
 	t := k.tenants[a.tenant]
 	if t == nil {
 		t = new(keptTenant)

@@ -120,8 +120,8 @@ func (k *Kuadrant) Reserve(ctx context.Context, r *ratelimitv1.ReserveRequest) (
 	return &ratelimitv1.ReserveResponse{Code: rls.RateLimitResponse_OVER_LIMIT}, nil
 }
 
-// Commit ends a reservation with what was used. Where it is not known the amount is reported. After a commit of another
-// amount it is FAILED_PRECONDITION.
+// Commit ends a reservation with what was used. Where no agent made its id the amount is reported. After a commit of
+// another amount it is FAILED_PRECONDITION. Of an id that its agent has forgotten it is NOT_FOUND: it may have been billed.
 func (k *Kuadrant) Commit(ctx context.Context, r *ratelimitv1.CommitRequest) (*ratelimitv1.CommitResponse, error) {
 	w, _, err := k.envoy.read(ctx, &rls.RateLimitRequest{Domain: r.GetDomain(), Descriptors: r.GetDescriptors()})
 	if err != nil {
@@ -138,7 +138,7 @@ func (k *Kuadrant) Commit(ctx context.Context, r *ratelimitv1.CommitRequest) (*r
 		}
 		_, err := k.reservations.commit(ctx, &quotav1.CommitRequest{Id: r.GetReservationId(), Totals: totals})
 		var why *refusal
-		if !errors.As(err, &why) || why.code != codes.NotFound {
+		if !errors.As(err, &why) || !why.stranger {
 			return new(ratelimitv1.CommitResponse), statusError(err)
 		}
 	}

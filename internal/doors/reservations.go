@@ -52,13 +52,20 @@ func (r *Reservations) Close() { r.peers.close() }
 type refusal struct {
 	code   codes.Code
 	detail string
+	// stranger: no agent that can be asked made the id, so nothing was billed under it.
+	stranger bool
 }
 
 // Error implements error.
 func (e *refusal) Error() string { return e.detail }
 
 func refuse(code codes.Code, format string, args ...any) error {
-	return &refusal{code, fmt.Sprintf(format, args...)}
+	return &refusal{code: code, detail: fmt.Sprintf(format, args...)}
+}
+
+// refuseStranger refuses an id that is not one of these agents'.
+func refuseStranger(format string, args ...any) error {
+	return &refusal{code: codes.NotFound, detail: fmt.Sprintf(format, args...), stranger: true}
 }
 
 // reserve reserves for a request. The id is empty where the decision is a denial. An error refuses the request.
@@ -88,11 +95,11 @@ func (r *Reservations) find(text string) (res *client.Reservation, at string, er
 	id, sealed, err := r.key.open(text)
 	switch {
 	case err != nil:
-		return nil, "", refuse(codes.NotFound, "%v", err)
+		return nil, "", refuseStranger("%v", err)
 	case !sealed && id.agent == r.client.Agent():
-		return nil, "", refuse(codes.NotFound, "this id was not made under this agent's secret, which may be of a later start: without a journal and a --peer-secret it is")
+		return nil, "", refuseStranger("this id was not made under this agent's secret, which may be of a later start: without a journal and a --peer-secret it is")
 	case !sealed:
-		return nil, "", refuse(codes.NotFound, "this id is of agent %s, or forged; only agents of one --peer-secret know each other's", limit.Quote(id.agent))
+		return nil, "", refuseStranger("this id is of agent %s, or forged; only agents of one --peer-secret know each other's", limit.Quote(id.agent))
 	case id.agent == r.client.Agent():
 		if res, ok := r.client.Reservation(id.of); ok {
 			return res, "", nil
@@ -202,8 +209,10 @@ func refusalOf(err error) error {
 		return refuse(codes.FailedPrecondition, "the reservation has ended, and not with these totals")
 	case errors.Is(err, client.ErrCost):
 		return refuse(codes.InvalidArgument, "%v", err)
-	case errors.As(err, &not) && (not.Reason == client.ReasonNoPlan || not.Reason == client.ReasonInvalid):
+	case errors.As(err, &not) && (not.Reason == client.ReasonNoPlan):
 		return refuse(codes.FailedPrecondition, "nothing was booked: the tenant is under no plan any more")
+	case errors.As(err, &not) && not.Reason == client.ReasonInvalid:
+		return refuse(codes.InvalidArgument, "nothing was booked: a limit cannot count these costs")
 	}
 	return refuse(codes.Unavailable, "%v", err)
 }

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/f4ee788f/quota/internal/core/agent"
+	"github.com/f4ee788f/quota/internal/core/limit"
+	"github.com/f4ee788f/quota/internal/core/match"
 	"github.com/f4ee788f/quota/internal/core/usage"
 )
 
@@ -49,7 +51,7 @@ func (e *EventError) Error() string { return fmt.Sprintf("event %d: %v", e.Index
 // Unwrap returns why.
 func (e *EventError) Unwrap() error { return e.Err }
 
-// BookEvents books events as Book does, each once. It skips those whose source and id were booked less than EventsKnown
+// BookEvents books events as Book does, each once. It skips those whose tenant, source and id were booked less than EventsKnown
 // ago. Costs that the policy does not name are left out, for events tell more than is limited. It returns how many were
 // booked; the rest was known.
 //
@@ -99,13 +101,13 @@ func (c *Client) tryEvents(ctx context.Context, events []Event) (booked int, err
 		if len(e.Source) > MaxEventName || len(e.ID) > MaxEventName || e.ID == "" {
 			return 0, &EventError{i, fmt.Errorf("%w: a source has 0 to %d bytes, and an id 1 to %d", ErrEventName, MaxEventName, MaxEventName)}
 		}
-		b := &booking{index: i, id: usage.EventID(e.Source, e.ID)}
+		tenant := match.Lookup(attributesOf(e.Attributes), limit.AttrTenant)
+		b := &booking{index: i, id: usage.EventID(tenant, e.Source, e.ID), tenant: strings.Clone(tenant)}
 		if c.events.knows(b.id) {
 			continue // whatever has become of its tenant
 		}
 		r := c.request(e.Units, e.Costs, attributesOf(e.Attributes))
 		r.endless, r.measured = true, true
-		b.tenant = strings.Clone(r.tenant())
 		b.claims, err = r.charges(ctx, nil)
 		r.end()
 		all = append(all, b)

@@ -20,6 +20,7 @@ import (
 	"github.com/f4ee788f/quota/internal/core/lease/memstore"
 	"github.com/f4ee788f/quota/internal/core/ledger"
 	"github.com/f4ee788f/quota/internal/core/limit"
+	"github.com/f4ee788f/quota/internal/core/match"
 	"github.com/f4ee788f/quota/internal/core/usage"
 )
 
@@ -79,7 +80,7 @@ func TestEventsOfManyCallersAreBookedOnce(t *testing.T) {
 						t.Error(err)
 					}
 					booked.Add(int64(n))
-					if !c.events.knows(usage.EventID("gateway", fmt.Sprint(id))) {
+					if !c.events.knows(usage.EventID("a", "gateway", fmt.Sprint(id))) {
 						t.Errorf("%d is answered, and not known", id)
 					}
 				}
@@ -169,7 +170,7 @@ func TestEventsOutliveAKillBetweenAnySteps(t *testing.T) {
 				time.Sleep(time.Second)
 				known := 0
 				for i, e := range events {
-					is := c.events.knows(usage.EventID(e.Source, e.ID))
+					is := c.events.knows(usage.EventID(match.Lookup(attributesOf(e.Attributes), limit.AttrTenant), e.Source, e.ID))
 					if is {
 						known++
 					}
@@ -257,7 +258,7 @@ func TestAFullDiskRefusesEvents(t *testing.T) {
 		for i := 0; ; i++ {
 			n, err := c.BookEvents(t.Context(), event(fmt.Sprint(i), 1, "a"), event(fmt.Sprint(i, "b"), 1, "a"), event(fmt.Sprint(i, "c"), 1, "a"))
 			if err != nil {
-				if !errors.Is(err, ErrUnjournalled) || n != 0 || i == 0 || c.events.knows(usage.EventID("gateway", fmt.Sprint(i))) {
+				if !errors.Is(err, ErrUnjournalled) || n != 0 || i == 0 || c.events.knows(usage.EventID("a", "gateway", fmt.Sprint(i))) {
 					t.Errorf("after %d calls: booked %d, %v", i, n, err)
 				}
 				break
@@ -328,5 +329,20 @@ func TestNoTenantPushesOutTheEventsOfAnother(t *testing.T) {
 			t.Errorf("%d events of %d tenants are known", n, tenants)
 		}
 		shut(t, c)
+	})
+}
+
+// Each tenant's events have names of their own: nobody's usage is taken for another's.
+func TestEventsOfTwoTenantsMayBeNamedAlike(t *testing.T) {
+	bubble(t, plans(1, hourly("requests", 1000)), func(t *testing.T, s *fake) {
+		s.tenants["b"] = limit.Tenant{ID: "b", Exists: true, Plan: "p", Revision: 1}
+		c := dial(t, s, WithReportInterval(50*time.Millisecond), WithoutEventJournal())
+		for _, id := range []string{"b", "a"} {
+			mustBook(t, c, 1, event("1", 1, id))
+		}
+		shut(t, c)
+		if got := s.billed(nil); got != 2 {
+			t.Errorf("the ledger has %d units, want 2", got)
+		}
 	})
 }

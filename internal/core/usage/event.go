@@ -11,10 +11,10 @@ import (
 const EventKnownFor = 24 * time.Hour
 
 // EventID names an event that others measured, for the journal: a booked event is a reservation of no units that was
-// committed at once. Source and id are hashed to 126 bits of SHA-256, so that each takes as many bytes. Nobody
-// finds two that meet by chance, and an epoch is never negative.
-func EventID(source, id string) ReservationID {
-	text := appendText(appendText(nil, source), id)
+// committed at once. Tenant, source and id are hashed to 126 bits of SHA-256, so that each takes as many bytes. Nobody
+// finds two that meet by chance, and an epoch is never negative. No tenant's events are taken for another's.
+func EventID(tenant, source, id string) ReservationID {
+	text := appendText(appendText(appendText(nil, tenant), source), id)
 	sum := sha256.Sum256(text)
 	return ReservationID{
 		Epoch:  int64(binary.LittleEndian.Uint64(sum[:8]) | 1<<63),

@@ -77,6 +77,10 @@ func (d *decoder) end(k *Reservation) {
 	for n := d.int(); n > 0 && d.err == nil; n-- {
 		k.Totals = append(k.Totals, d.int())
 	}
+	fits := len(k.Totals) == len(k.Costs)+1 || k.Event() && len(k.Totals) == 0
+	if !fits || slices.ContainsFunc(k.Totals, func(n int64) bool { return n < 0 || n > limit.MaxUnits }) {
+		d.fail()
+	}
 }
 
 func (d *decoder) stakes() (all []stakeOf) {

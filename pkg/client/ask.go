@@ -145,6 +145,10 @@ func (r *request) crowded() {
 // unknown decides a request while the policy or its tenant is not known.
 func (r *request) unknown() Decision {
 	c := r.c
+	if !nameable(r.costs) {
+		c.refused.Add(1)
+		return Decision{Reason: ReasonInvalid}
+	}
 	if tenant := r.tenant(); tenant != "" && c.reg.Off(tenant) {
 		c.refused.Add(1)
 		return Decision{Reason: ReasonSwitch}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/f4ee788f/quota/internal/core/agent"
 )
@@ -65,6 +64,16 @@ func (c *Client) charges(ctx context.Context, requests []Request) (all []claim, 
 	return all, err
 }
 
+// bookable reports whether the request's costs can be. What was measured is over, and may have been weighed by an
+// earlier policy. So costs that the policy does not name, and limits that have no weights, lose nothing at the others. A
+// limit that would count more than limit.MaxUnits counts these.
+func (r *request) bookable() bool {
+	if r.measured {
+		return distinct(r.costs)
+	}
+	return r.weigh(&r.set.List) == nil
+}
+
 // charges adds those of one request.
 func (r *request) charges(ctx context.Context, all []claim) ([]claim, error) {
 	var why Reason
@@ -74,11 +83,7 @@ func (r *request) charges(ctx context.Context, all []claim) ([]claim, error) {
 	case r.set.Refusal == agent.NoPlan, r.set.Refusal != agent.NotRefused && len(r.set.Items) == 0:
 		return all, &NotBookedError{ReasonNoPlan}
 	}
-	if r.measured {
-		names := r.set.List.Costs().Names()
-		r.costs = slices.DeleteFunc(r.costs, func(c Cost) bool { return !slices.Contains(names, c.Name) })
-	}
-	if err := r.weigh(&r.set.List); err != nil {
+	if !r.bookable() {
 		r.c.refused.Add(1)
 		return all, &NotBookedError{ReasonInvalid}
 	}
@@ -93,7 +98,7 @@ func (r *request) charges(ctx context.Context, all []claim) ([]claim, error) {
 		_ = r.cost(list) // what a version on trial does not name costs nothing there
 		for i, it := range r.in(list).each {
 			n, err := r.weighed(it)
-			if n == 0 || err != nil {
+			if n == 0 || err != nil && !r.measured {
 				continue
 			}
 			e, err := r.bucket(list, i)

@@ -2,6 +2,7 @@ package client
 
 import (
 	"fmt"
+	"slices"
 	"time"
 	"unsafe"
 
@@ -55,6 +56,21 @@ func inRange(n int64, costs []Cost) bool {
 	return n >= 0 && n <= limit.MaxUnits && len(costs) <= limit.MaxCosts
 }
 
+// distinct reports whether no cost is named twice.
+func distinct(costs []Cost) bool {
+	for i := range costs {
+		if slices.ContainsFunc(costs[:i], func(before Cost) bool { return before.Name == costs[i].Name }) {
+			return false
+		}
+	}
+	return true
+}
+
+// nameable reports whether there may be a policy that names the costs.
+func nameable(costs []Cost) bool {
+	return distinct(costs) && !slices.ContainsFunc(costs, func(c Cost) bool { return c.Name == limit.Requests })
+}
+
 // weigh reads what the request costs by the names of a list's policy. It sees that every limit of the list can make
 // units of that, so that units does. The error says why one cannot.
 func (r *request) weigh(list *agent.List) error {
@@ -76,7 +92,8 @@ func (r *request) cost(list *agent.List) error {
 	return list.Costs().Amounts(&r.amounts, r.n, costsOf(r.costs))
 }
 
-// weighed returns the units that a limit makes of the request's costs.
+// weighed returns the units that a limit makes of the request's costs. With an error these are none where it has no
+// weights, and limit.MaxUnits where it would make more.
 func (r *request) weighed(it *match.Item) (int64, error) {
 	if !it.Weighs {
 		return r.n, nil
@@ -90,7 +107,7 @@ func (r *request) weighed(it *match.Item) (int64, error) {
 }
 
 // unitsOf returns the units that the claim's limit makes of other costs of the same request. What its policy does not
-// name costs nothing there.
+// name costs nothing there. With an error these are limit.MaxUnits.
 func (h *claim) unitsOf(n int64, costs []Cost) (int64, error) {
 	if !h.item.Weighs {
 		return n, nil
@@ -103,7 +120,7 @@ func (h *claim) unitsOf(n int64, costs []Cost) (int64, error) {
 func unitsOf(it *match.Item, w *limit.Weights, a *limit.Amounts) (int64, error) {
 	n, ok := w.Units(a)
 	if !ok {
-		return 0, fmt.Errorf("limit %s makes more than %d units of the costs", it.Rule.Limit.Name, int64(limit.MaxUnits))
+		return limit.MaxUnits, fmt.Errorf("limit %s makes more than %d units of the costs", it.Rule.Limit.Name, int64(limit.MaxUnits))
 	}
 	return n, nil
 }

@@ -391,3 +391,150 @@ func TestCostsOnTrial(t *testing.T) {
 		shut(t, c)
 	})
 }
+
+// tokens is a policy of requests, and of one cost of that name, each unit of which is so much in micros.
+func tokens(version int64, cost string, micros int64) *limit.Policy {
+	of := hourly("tokens", limit.MaxUnits)
+	of.Cost.Weights = []limit.Weight{{Cost: cost, Micros: micros}}
+	p := plans(version, hourly("requests", 100), of)
+	p.Costs = []string{cost}
+	return p
+}
+
+// byModel adds a limit of tok to a policy, for requests of one model.
+func byModel(p *limit.Policy, name string, micros int64) *limit.Policy {
+	of := hourly("model", limit.MaxUnits)
+	of.Algorithm, of.EpsilonPPM = limit.TokenBucket, limit.DefaultEpsilonPPM
+	of.Cost = limit.Weighing{By: "model", Rows: []limit.WeighingRow{{Value: name, Weights: []limit.Weight{{Cost: "tok", Micros: micros}}}}}
+	p.Plans[0].Limits = append(p.Plans[0].Limits, of)
+	return p
+}
+
+// wantMeters checks what the ledger has of meters.
+func wantMeters(t *testing.T, s *fake, meters map[string]int64) {
+	t.Helper()
+	for meter, want := range meters {
+		if got := s.billed(func(r ledger.Row) bool { return r.Meter == meter }); got != want {
+			t.Errorf("meter %s has %d units, want %d", meter, got, want)
+		}
+	}
+}
+
+// A limit that cannot weigh a late commit, by the policy of now, loses nothing of it at the others. One that would count
+// too much counts as much as it can.
+func TestALateCommitBooksWhatItCan(t *testing.T) {
+	for what, c := range map[string]struct {
+		first, then *limit.Policy
+		tok         int64
+		meters      map[string]int64
+	}{
+		"a cost has another name": {tokens(1, "tok", limit.Micro), tokens(2, "tokens", limit.Micro), 12, map[string]int64{"requests": 1, "tokens": 0}},
+		"a model has no weights any more": {
+			byModel(tokens(1, "tok", limit.Micro), "old", limit.Micro), byModel(tokens(2, "tok", limit.Micro), "new", limit.Micro), 12,
+			map[string]int64{"requests": 1, "tokens": 12, "model": 0},
+		},
+		"too much of a limit": {
+			byModel(tokens(1, "tok", limit.Micro), "old", limit.Micro), byModel(tokens(2, "tok", limit.Micro), "old", 15*limit.Micro), 900_000_000,
+			map[string]int64{"requests": 1, "tokens": 900_000_000, "model": limit.MaxUnits},
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			bubble(t, c.first, func(t *testing.T, s *fake) {
+				s.leases = memstore.New()
+				q := dial(t, s, WithReportInterval(50*time.Millisecond))
+				r, d := q.ReserveRequest(t.Context(), Request{
+					Units: 1, Costs: []Cost{{"tok", 10}}, Attributes: []Attribute{tenant("a"), model("old")}, Expires: 2 * time.Second,
+				})
+				if r == nil {
+					t.Fatalf("%+v %s", d, d.Reason)
+				}
+				s.apply(c.then)
+				time.Sleep(4 * time.Second)
+				if err := r.Commit(1, Cost{"tok", limit.MaxUnits + 1}); !errors.Is(err, ErrCost) {
+					t.Errorf("more than any cost may be: %v, want ErrCost", err)
+				}
+				if err := r.Commit(1, Cost{"tok", c.tok}); err != nil || !r.Late() {
+					t.Errorf("committed late: %v, late %v", err, r.Late())
+				}
+				shut(t, q)
+				wantMeters(t, s, c.meters)
+			})
+		})
+	}
+}
+
+// A limit that a later policy adds, and that what was used is too much for, refuses the extension. The reservation
+// still ends.
+func TestWhatWasUsedCanBeBilledAfterAnExtension(t *testing.T) {
+	bubble(t, tokens(1, "tok", limit.Micro), func(t *testing.T, s *fake) {
+		s.leases = memstore.New()
+		c := dial(t, s, WithReportInterval(50*time.Millisecond))
+		r, d := c.ReserveRequest(t.Context(), Request{
+			Units: 1, Costs: []Cost{{"tok", 10}}, Attributes: []Attribute{tenant("a"), model("old")}, Expires: 20 * time.Second,
+		})
+		if r == nil {
+			t.Fatalf("%+v %s", d, d.Reason)
+		}
+		if err := r.Use(1, Cost{"tok", 200_000_000}); err != nil {
+			t.Fatal(err)
+		}
+		s.apply(byModel(tokens(2, "tok", limit.Micro), "old", 15*limit.Micro))
+		time.Sleep(4 * time.Second)
+		if d := r.Extend(t.Context(), 0, Cost{"tok", 5}); d.Reason != ReasonInvalid {
+			t.Errorf("extended: %+v %s, want invalid", d, d.Reason)
+		}
+		time.Sleep(30 * time.Second)
+		if st := c.Stats(); st.Reservations != 0 {
+			t.Errorf("%d reservations live after the expiry, want none", st.Reservations)
+		}
+		if err := r.Commit(1, Cost{"tok", 200_000_000}); err != nil {
+			t.Errorf("committed late: %v", err)
+		}
+		shut(t, c)
+		wantMeters(t, s, map[string]int64{"requests": 1, "tokens": 200_000_000, "model": 0})
+	})
+}
+
+// An expiry counts no more of a limit than that can have, and ends the reservation in any case.
+func TestAnExpiryCountsNoMoreThanALimitCan(t *testing.T) {
+	bubble(t, tokens(1, "tok", 15*limit.Micro), func(t *testing.T, s *fake) {
+		s.leases = memstore.New()
+		c := dial(t, s, WithReportInterval(50*time.Millisecond))
+		r, d := c.ReserveRequest(t.Context(), Request{Units: 1, Costs: []Cost{{"tok", 10}}, Attributes: []Attribute{tenant("a")}, Expires: 2 * time.Second})
+		if r == nil {
+			t.Fatalf("%+v %s", d, d.Reason)
+		}
+		r.mu.Lock()
+		r.totals = []int64{1, 900_000_000} // Use would refuse it
+		r.mu.Unlock()
+		time.Sleep(4 * time.Second)
+		if st := c.Stats(); st.Reservations != 0 {
+			t.Errorf("%d reservations live after the expiry, want none", st.Reservations)
+		}
+		shut(t, c)
+		wantMeters(t, s, map[string]int64{"requests": 1, "tokens": limit.MaxUnits})
+	})
+}
+
+// What no policy can name is refused while none is known, too: it could not be committed.
+func TestCostsAreReadBeforeAPolicyIsKnown(t *testing.T) {
+	bubble(t, tokens(1, "tok", limit.Micro), func(t *testing.T, s *fake) {
+		s.stop()
+		c := dial(t, s, WithFailureMode(FailOpen))
+		for what, costs := range map[string][]Cost{"one twice": {{"tok", 10}, {"tok", 11}}, "requests by name": {{"requests", 4}}} {
+			q := Request{Units: 1, Costs: costs, Attributes: []Attribute{tenant("a")}}
+			if d := c.Decide(t.Context(), q); d.Allowed || d.Reason != ReasonInvalid {
+				t.Errorf("%s: %+v %s, want invalid", what, d, d.Reason)
+			}
+			if r, d := c.ReserveRequest(t.Context(), q); r != nil || d.Reason != ReasonInvalid {
+				t.Errorf("%s reserved: %+v %s, want invalid", what, d, d.Reason)
+			}
+		}
+		r, d := c.ReserveRequest(t.Context(), Request{Units: 1, Costs: []Cost{{"tok", 10}}, Attributes: []Attribute{tenant("a")}})
+		if r == nil {
+			t.Errorf("%+v %s, want allowed", d, d.Reason)
+		}
+		_ = r.Cancel()
+		shut(t, c)
+	})
+}

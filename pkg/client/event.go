@@ -51,9 +51,10 @@ func (e *EventError) Error() string { return fmt.Sprintf("event %d: %v", e.Index
 // Unwrap returns why.
 func (e *EventError) Unwrap() error { return e.Err }
 
-// BookEvents books events as Book does, each once. It skips those whose tenant, source and id were booked less than EventsKnown
-// ago. Costs that the policy does not name are left out, for events tell more than is limited. It returns how many were
-// booked; the rest was known.
+// BookEvents books events as Book does, each once. It skips those whose tenant, source and id were booked less than
+// EventsKnown ago. Costs that the policy does not name are left out, for events tell more than is limited. So are limits
+// without weights for an event. A limit that would count more than 1,000,000,000 units of it counts these. It returns
+// how many were booked; the rest was known.
 //
 // All are booked or none, with an *EventError for the first that cannot be, or ErrUnjournalled. Events that were
 // booked survive a kill of the process, and so do their names, for the next client of the journal. A loss of power may

@@ -346,3 +346,22 @@ func TestEventsOfTwoTenantsMayBeNamedAlike(t *testing.T) {
 		}
 	})
 }
+
+// An event of a model without weights, or of too much of a limit, is booked at the other limits. One that names a cost
+// twice is not.
+func TestEventsAreBookedWhereTheyCanBeWeighed(t *testing.T) {
+	bubble(t, byModel(tokens(1, "tok", limit.Micro), "small", 15*limit.Micro), func(t *testing.T, s *fake) {
+		s.leases = memstore.New()
+		c := dial(t, s, WithReportInterval(50*time.Millisecond), WithoutEventJournal())
+		of := func(id, name string, costs ...Cost) Event {
+			return Event{ID: id, Request: Request{Units: 1, Costs: costs, Attributes: []Attribute{tenant("a"), model(name)}}}
+		}
+		mustBook(t, c, 3, of("1", "new", Cost{"tok", 7}), of("2", "small", Cost{"tok", 200_000_000}), of("3", "new", Cost{"bytes", 1}))
+		var why *NotBookedError
+		if _, err := c.BookEvents(t.Context(), of("4", "new", Cost{"tok", 1}, Cost{"tok", 1})); !errors.As(err, &why) || why.Reason != ReasonInvalid {
+			t.Errorf("one cost twice: %v, want invalid", err)
+		}
+		shut(t, c)
+		wantMeters(t, s, map[string]int64{"requests": 3, "tokens": 200_000_007, "model": limit.MaxUnits})
+	})
+}

@@ -75,7 +75,7 @@ func (r *Reservation) tryCharges(totals []int64) (claims []claim, err error) {
 	n, costs := r.costs(totals)
 	q := r.c.request(n, costs, r.attrs)
 	defer q.end()
-	q.endless = true
+	q.endless, q.measured = true, true
 	if claims, err = q.charges(context.Background(), nil); err != nil {
 		return claims, err
 	}
@@ -84,10 +84,7 @@ func (r *Reservation) tryCharges(totals []int64) (claims []claim, err error) {
 	}
 	n, costs = r.costs(r.totals)
 	for i := range claims {
-		billed, err := claims[i].unitsOf(n, costs)
-		if err != nil {
-			billed = 0 // the limit is another since
-		}
+		billed, _ := claims[i].unitsOf(n, costs)
 		claims[i].n = max(claims[i].n-billed, 0)
 	}
 	return claims, nil

@@ -29,7 +29,7 @@ type request struct {
 	patient    bool         // it waits its turn at every limit
 	peeks      bool         // it takes nothing
 	endless    bool         // nobody tells when it ends: limits of slots are left out
-	measured   bool         // by others: costs that the policy does not name are left out
+	measured   bool         // it is over: what cannot be counted of it is left out (bookable)
 	together   bool         // others may deny it yet (AllowTogether): it keeps what it took
 	reserves   *Reservation // takes over what it took; nil for none
 	background bool         // nobody waits for it (try)

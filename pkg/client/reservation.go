@@ -126,7 +126,7 @@ func (r *Reservation) Use(n int64, costs ...Cost) error {
 	for i := range totals {
 		totals[i] = max(totals[i], r.totals[i])
 	}
-	spent, err := r.split(totals)
+	spent, err := r.split(r.claims, totals)
 	if err != nil {
 		return err
 	}
@@ -140,7 +140,8 @@ func (r *Reservation) Use(n int64, costs ...Cost) error {
 // reserved, count as started.
 //
 // The same totals again are nil again. A Commit of a reservation that had ended by its expiry, or with its process, is late.
-// It books what is above what was billed then, as Client.Book does. It may wait for the server as Book does.
+// It books what is above what was billed then, at the limits that BookEvents would book. It may wait for the server as
+// Book does.
 // It fails with a *NotBookedError where that is not possible now, and may be repeated.
 //
 // ErrReservationEnded says that nothing is counted any more, ErrCost that a cost is out of range.
@@ -156,7 +157,7 @@ func (r *Reservation) Commit(m int64, costs ...Cost) error {
 	defer r.mu.Unlock()
 	switch r.state {
 	case usage.Open:
-		spent, err := r.split(totals)
+		spent, err := r.split(r.claims, totals)
 		if err != nil {
 			return err
 		}
@@ -176,17 +177,14 @@ func (r *Reservation) Commit(m int64, costs ...Cost) error {
 // and fails with ErrReservationEnded there.
 func (r *Reservation) Cancel() error { return r.Commit(0) }
 
-// expire ends the reservation with what was used, unless it has ended.
+// expire ends the reservation with what was used, unless it has ended. It cannot fail, for the table does not try again.
 func (r *Reservation) expire() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.state != usage.Open {
 		return
 	}
-	spent, err := r.split(r.totals)
-	if err != nil { // Use has split it before
-		return
-	}
+	spent, _ := r.split(r.claims, r.totals) // without an error: Use and takeOver have split it before
 	r.finish(usage.Expired, r.totals, spent)
 }
 
@@ -229,24 +227,25 @@ func (r *Reservation) costs(totals []int64) (n int64, costs []Cost) {
 	return totals[0], costs
 }
 
-// split returns what each claim has of totals. Claims of one limit's meter are filled in their order, and the last of
-// them has the excess.
-func (r *Reservation) split(totals []int64) ([]int64, error) {
+// split returns what each of the reservation's claims has of totals. Claims of one limit or meter are filled in their
+// order, and the last of them has the excess. The error names a limit that would have more than limit.MaxUnits; that
+// many are its part then.
+func (r *Reservation) split(claims []claim, totals []int64) (spent []int64, err error) {
 	n, costs := r.costs(totals)
-	spent := make([]int64, len(r.claims))
-	done := make([]bool, len(r.claims))
-	for i := range r.claims {
+	spent = make([]int64, len(claims))
+	done := make([]bool, len(claims))
+	for i := range claims {
 		if done[i] {
 			continue
 		}
-		h := &r.claims[i]
-		left, err := h.unitsOf(n, costs)
-		if err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrCost, err)
+		h := &claims[i]
+		left, fault := h.unitsOf(n, costs)
+		if fault != nil {
+			err = fmt.Errorf("%w: %w", ErrCost, fault)
 		}
 		last := i
-		for j := i; j < len(r.claims); j++ {
-			if of := &r.claims[j]; j == i || of.feeds(h) {
+		for j := i; j < len(claims); j++ {
+			if of := &claims[j]; j == i || of.feeds(h) {
 				spent[j] = min(left, of.n)
 				left -= spent[j]
 				done[j], last = true, j
@@ -254,18 +253,17 @@ func (r *Reservation) split(totals []int64) ([]int64, error) {
 		}
 		spent[last] += left
 	}
-	return spent, nil
+	return spent, err
 }
 
 // feeds reports whether two claims are to be counted as one: they are of one limit, or of limits that feed one meter.
+// One limit's claims may have different meters, where the policy changed in between.
 func (h *claim) feeds(of *claim) bool {
-	if h.item.Slots || of.item.Slots || h.entry.Tenant() != of.entry.Tenant() || h.item.Metered != of.item.Metered {
+	if h.item.Slots || of.item.Slots || h.entry.Tenant() != of.entry.Tenant() {
 		return false
 	}
-	if h.item.Metered {
-		return h.item.Rule.Limit.Meter == of.item.Rule.Limit.Meter
-	}
-	return h.entry.Limit() == of.entry.Limit()
+	return h.entry.Limit() == of.entry.Limit() ||
+		h.item.Metered && of.item.Metered && h.item.Rule.Limit.Meter == of.item.Rule.Limit.Meter
 }
 
 // say notes totals, and what each claim has of them: in the journal at one stroke.

@@ -254,7 +254,7 @@ func TestAKillWithinACommit(t *testing.T) {
 				r.ended(time.Now())
 				check("ended", totals[0], state)
 			}
-			spent, err := r.split([]int64{cost})
+			spent, err := r.split(r.claims, []int64{cost})
 			if err != nil || len(spent) != 2 {
 				t.Fatal(spent, err)
 			}

@@ -405,3 +405,34 @@ func race(r *Reservation, rng *rand.Rand) (billed int64) {
 	}
 	return committed
 }
+
+// A limit whose meter the policy changes between a reservation and its extension, in the next window, counts it once.
+func TestAMeterThatChangesIsNotBilledTwice(t *testing.T) {
+	windowed := func(meter string) limit.Limit {
+		return limit.Limit{Name: "windowed", Algorithm: limit.FixedWindow, Rate: limit.Rate{Units: 100, Per: time.Minute}, Burst: 100, Meter: meter}
+	}
+	for what, then := range map[string]string{"another meter": "m2", "no meter": ""} {
+		t.Run(what, func(t *testing.T) {
+			bubble(t, plans(1, windowed("m1")), func(t *testing.T, s *fake) {
+				s.leases = memstore.New()
+				c := dial(t, s, WithReportInterval(50*time.Millisecond))
+				r, _ := c.ReserveRequest(t.Context(), Request{Units: 40, Attributes: []Attribute{tenant("a")}, Expires: 10 * time.Minute})
+				s.apply(plans(2, windowed(then)))
+				time.Sleep(70 * time.Second)
+				if d := r.Extend(t.Context(), 30); !d.Allowed {
+					t.Fatalf("extended: %+v %s", d, d.Reason)
+				}
+				if spent, err := r.split(r.claims, []int64{60}); err != nil || len(spent) != 2 || spent[0]+spent[1] != 60 {
+					t.Errorf("60 units are %d of its claims, %v; want 60 of two", spent, err)
+				}
+				if err := r.Commit(60); err != nil {
+					t.Error(err)
+				}
+				shut(t, c)
+				if got := s.billed(nil); then != "" && got != 60 {
+					t.Errorf("the ledger has %d units, want 60: %+v", got, s.allRows())
+				}
+			})
+		})
+	}
+}

@@ -171,6 +171,9 @@ func (r *Reservation) takeOver(more *Reservation) bool {
 	if len(r.claims)+len(more.claims) > maxClaims {
 		return false
 	}
+	if _, err := r.split(slices.Concat(r.claims, more.claims), r.totals); err != nil {
+		return false // what was used could not be billed
+	}
 	same := make([]int, len(more.claims))
 	for i := range more.claims {
 		h := &more.claims[i]

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -146,7 +147,7 @@ type agents struct {
 	calls   map[string]*grpc.ClientConn
 	listens map[string]*bufconn.Listener // by address
 	dialing bubbled.Dialing
-	down    bool // nobody answers other agents
+	down    atomic.Bool // nobody answers other agents
 	stops   []func()
 }
 
@@ -166,7 +167,7 @@ func startAgents(t *testing.T) *agents {
 		r := NewReservations(n.client, key, address)
 		r.peers.dial = func(ctx context.Context, to string) (net.Conn, error) {
 			l := a.listens[to]
-			if a.down || l == nil {
+			if a.down.Load() || l == nil {
 				return nil, net.ErrClosed
 			}
 			return a.dialing.Dial(ctx, l)
@@ -218,13 +219,13 @@ func TestReservationsAreReachedFromOtherAgents(t *testing.T) {
 		if status.Code(err) != codes.NotFound {
 			t.Errorf("passed on twice: %v", err)
 		}
-		a.down = true
+		a.down.Store(true)
 		other := reserved(t, a.doors["two"], `{"attributes":{"tenant":"acme"}}`)
 		for range 20 {
 			course{{"/v1/commit", `{"id":"ID","units":1}`, 503, "does not answer"}}.run(t, s, a.doors["one"], other)
 			time.Sleep(time.Second)
 		}
-		a.down = false // reached again soon, however long it was away
+		a.down.Store(false) // reached again soon, however long it was away
 		time.Sleep(2 * time.Second)
 		course{{"/v1/commit", `{"id":"ID","units":1}`, 200, `"late":false`}}.run(t, s, a.doors["one"], other)
 	})

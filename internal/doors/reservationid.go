@@ -112,7 +112,7 @@ func (k IDKey) open(text string) (id reservationID, sealed bool, err error) {
 		return id, false, errID
 	}
 	whole, err := base64.RawURLEncoding.Strict().DecodeString(text)
-	if err != nil || len(whole) < macLen || whole[0] != idVersion {
+	if err != nil || len(whole) <= macLen || whole[0] != idVersion {
 		return id, false, errID
 	}
 	b := whole[1 : len(whole)-macLen]
@@ -132,5 +132,6 @@ func cutText(b []byte) (s string, rest []byte, err error) {
 	if len(b) == 0 || len(b) <= int(b[0]) {
 		return "", nil, errID
 	}
-	return string(b[1 : 1+b[0]]), b[1+b[0]:], nil
+	end := 1 + int(b[0])
+	return string(b[1:end]), b[end:], nil
 }

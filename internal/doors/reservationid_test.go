@@ -81,7 +81,7 @@ func FuzzOpenID(f *testing.F) {
 	key := NewIDKey(bytes.Repeat([]byte("s"), 32))
 	f.Add(key.seal(reservationID{agent: "gw-1", address: "10.0.0.1:7611", of: client.ReservationID{Epoch: 5, Number: 6}, expires: 7}))
 	f.Add("AQZhZ2VudDEAAAAAAAAA")
-	f.Add("AQRndy0xDTEwLjAuMTEAAA")        // as long as a MAC
+	f.Add("AQRndy0xDTEwLjAuMTEAAA")             // as long as a MAC
 	f.Add("Af9h" + strings.Repeat("YWFh", 100)) // a text of 255 bytes
 	f.Fuzz(func(t *testing.T, text string) {
 		id, sealed, err := key.open(text)

@@ -54,7 +54,7 @@ default_plan: p
 		}
 		time.Sleep(time.Until(edge.Add(50 * time.Millisecond)))
 		got := allow(80, acme(), a, b)
-		time.Sleep(time.Second) // one of them had all of the day as its part, and tells of what it does not need
+		time.Sleep(time.Second) // one of them had seven eighths of the day as its part, and tells of what it does not need
 		if got += allow(80, acme(), a, b); got != 100 {
 			t.Errorf("after midnight: admitted %d of 100", got)
 		}

@@ -15,8 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/f4ee788f/quota/internal/core/lease/memstore"
 	"github.com/f4ee788f/quota/internal/core/ledger"
 	"github.com/f4ee788f/quota/internal/core/limit"
@@ -232,43 +230,6 @@ func TestAStartThatIsKilledForgetsNoEvents(t *testing.T) {
 		c = dial(t, s, WithJournal(killed), WithJournalKept(0, 0))
 		mustBook(t, c, 0, event("1", 7, "a"))
 		shut(t, c)
-	})
-}
-
-// A disk that is full while events are booked: those that were answered are booked, and of the others none.
-func TestAFullDiskRefusesEvents(t *testing.T) {
-	small := t.TempDir()
-	err := unix.Mount("none", small, "tmpfs", 0, "size=3m,mode=700")
-	if errors.Is(err, unix.EPERM) && os.Getenv("CI") == "" {
-		t.Skip("a small disk is mounted by root only")
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := unix.Unmount(small, unix.MNT_DETACH); err != nil { // its cells are mapped
-			t.Error(err)
-		}
-	})
-	bubble(t, plans(1, hourly("requests", 1000)), func(t *testing.T, s *fake) {
-		c := dial(t, s, WithJournal(small))
-		mustBook(t, c, 1, event("first", 1, "a"))
-		fill(t, filepath.Join(small, "fill"))
-		answered := int64(1)
-		for i := 0; ; i++ {
-			n, err := c.BookEvents(t.Context(), event(fmt.Sprint(i), 1, "a"), event(fmt.Sprint(i, "b"), 1, "a"), event(fmt.Sprint(i, "c"), 1, "a"))
-			if err != nil {
-				if !errors.Is(err, ErrUnjournalled) || n != 0 || i == 0 || c.events.knows(usage.EventID("a", "gateway", fmt.Sprint(i))) {
-					t.Errorf("after %d calls: booked %d, %v", i, n, err)
-				}
-				break
-			}
-			answered += int64(n)
-		}
-		_ = c.Close(t.Context()) // it says that the disk is full
-		if got := s.billed(nil); got != answered {
-			t.Errorf("the ledger has %d units, %d were answered", got, answered)
-		}
 	})
 }
 

@@ -93,10 +93,14 @@ func (m *Model) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	for i := range length {
 		if i%perFlush == 0 {
-			if out.Flush() != nil || r.Context().Err() != nil {
+			if out.Flush() != nil {
 				return
 			}
-			time.Sleep(m.pace)
+			select {
+			case <-time.After(m.pace):
+			case <-r.Context().Done():
+				return
+			}
 		}
 		kind := "content"
 		if i < reasoning {

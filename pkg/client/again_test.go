@@ -7,20 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
-
-	"github.com/f4ee788f/quota/internal/core/limit"
 )
-
-func metered() *limit.Policy {
-	return plans(1, limit.Limit{Name: "requests", Rate: perSecond(1000), Burst: 1000, Meter: "requests"})
-}
-
-func wantBilled(t *testing.T, s *fake, want int64, when string) {
-	t.Helper()
-	if got := s.billed(nil); got != want {
-		t.Errorf("%s the ledger has %d units, %d were admitted", when, got, want)
-	}
-}
 
 // A ledger goes back while a client runs: its frontier is behind what it acknowledged. What is missing is sent again,
 // under its numbers, before what waits; also where the ledger keeps its name. What comes then goes on in the same epoch.

@@ -15,26 +15,6 @@ import (
 	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
-// taken copies a journal's directory as it is, which is what a kill of its process would leave.
-func taken(t *testing.T, dir string) string {
-	t.Helper()
-	to := t.TempDir()
-	if err := os.CopyFS(to, os.DirFS(dir)); err != nil {
-		t.Fatal(err)
-	}
-	return to
-}
-
-// end closes a client that cannot settle.
-func end(t *testing.T, c *Client) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	if err := c.Close(ctx); !errors.Is(err, ErrUnsettled) || !strings.Contains(err.Error(), "kept in the journal") {
-		t.Errorf("Close: %v, want %v, kept in the journal", err, ErrUnsettled)
-	}
-}
-
 func recoverAll(t *testing.T, s *fake, dir string) Recovered {
 	t.Helper()
 	r, err := Recover(t.Context(), "passthrough:fake", dir, WithDialer(s.dial))

@@ -52,14 +52,20 @@ const closeWait = 30 * time.Second
 
 // Run asks for the demands until ctx ends, then closes the client and writes the
 // record. It says "up" on out when the gateway decides, and "closed" at the end.
-func Run(ctx context.Context, c Config, out io.Writer) error {
+func Run(ctx context.Context, c Config, out io.Writer) (err error) {
 	var trail *Trail
 	if c.Trail != "" {
-		var err error
 		if trail, err = OpenTrail(c.Trail); err != nil {
 			return err
 		}
 		defer trail.Close()
+		watching, stop := context.WithCancel(ctx)
+		watched := make(chan error, 1)
+		go func() { watched <- trail.Watch(watching) }()
+		defer func() {
+			stop()
+			err = errors.Join(err, <-watched)
+		}()
 	}
 	if c.Check != "" {
 		door := newDoor(c.Check)

@@ -2,10 +2,12 @@ package gateway
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -20,6 +22,7 @@ import (
 //	? TENANT           a request is asked.
 //	+ TENANT AT TOOK   it was admitted, one unit: when that was known, and microseconds since it was asked.
 //	- TENANT           it was denied, or never reached anybody.
+//	! AT TOOK          the gateway was held up: when it went on, and for how many microseconds it had not run.
 //
 // A request without an outcome was in flight at the end, or its answer was lost.
 type Trail struct {
@@ -47,6 +50,34 @@ func (t *Trail) Denied(tenant string) error { return t.line("- " + tenant + "\n"
 func (t *Trail) Admitted(tenant string, asked int64) error {
 	now := trueMicros()
 	return t.line("+ " + tenant + " " + strconv.FormatInt(now, 10) + " " + strconv.FormatInt(now-asked, 10) + "\n")
+}
+
+// pulse is how often a gateway looks whether it runs, and heldUp the shortest pause that it notes.
+const (
+	pulse  = time.Millisecond
+	heldUp = 5 * time.Millisecond
+)
+
+// Watch notes when the gateway is held up, until ctx ends. On one processor (GOMAXPROCS=1) that is whenever any of its
+// goroutines is.
+func (t *Trail) Watch(ctx context.Context) error {
+	ticker := time.NewTicker(pulse)
+	defer ticker.Stop()
+	last := trueMicros()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+		now := trueMicros()
+		if paused := now - last; paused >= heldUp.Microseconds() {
+			if err := t.line("! " + strconv.FormatInt(now, 10) + " " + strconv.FormatInt(paused, 10) + "\n"); err != nil {
+				return err
+			}
+		}
+		last = now
+	}
 }
 
 func (t *Trail) line(s string) error {
@@ -78,7 +109,11 @@ type Counts struct {
 	Admitted map[string][]Unit // by tenant
 	Open     map[string]int64  // requests without an outcome
 	Denied   map[string]int64
+	Pauses   []Pause // in which the gateway did not run
 }
+
+// Pause is between two times in Unix microseconds.
+type Pause struct{ From, To int64 }
 
 // NewCounts returns empty counts.
 func NewCounts() *Counts {
@@ -108,6 +143,22 @@ func (c *Counts) Before(tenant string, micros int64) (n int64) {
 	return n
 }
 
+// Narrow takes units for admitted at most late before that was known, while the gateway ran. Only one trail's counts can
+// be narrowed.
+func (c *Counts) Narrow(late time.Duration) {
+	for _, units := range c.Admitted {
+		for i, u := range units {
+			from := u.Known - late.Microseconds()
+			for _, p := range slices.Backward(c.Pauses) {
+				if p.From < u.Known && p.To > from {
+					from -= min(p.To, u.Known) - p.From
+				}
+			}
+			units[i].Asked = max(u.Asked, from)
+		}
+	}
+}
+
 // ReadTrail reads a trail, even a running gateway's. A trail that was not begun yet is empty. Errors wrap ErrRecord.
 func ReadTrail(name string) (*Counts, error) {
 	c := NewCounts()
@@ -134,6 +185,13 @@ func ReadTrail(name string) (*Counts, error) {
 			}
 			c.Open[f[1]]--
 			c.Admitted[f[1]] = append(c.Admitted[f[1]], Unit{Asked: at - took, Known: at})
+		case len(f) == 3 && f[0] == "!":
+			at, err := strconv.ParseInt(f[1], 10, 64)
+			took, bad := strconv.ParseInt(f[2], 10, 64)
+			if errors.Join(err, bad) != nil {
+				return nil, fmt.Errorf("%w: %s: %q", ErrRecord, name, line)
+			}
+			c.Pauses = append(c.Pauses, Pause{at - took, at})
 		default:
 			return nil, fmt.Errorf("%w: %s: %q", ErrRecord, name, line)
 		}

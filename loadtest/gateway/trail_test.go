@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 )
 
 func asked(trail *Trail, tenant string) error {
@@ -64,10 +65,34 @@ func TestTrailTellsWhatWasInFlight(t *testing.T) {
 			t.Errorf("a unit asked at %d and known at %d, after %d", u.Asked, u.Known, before)
 		}
 	}
-	for text, broken := range map[string]bool{"? a\n+ a": false, "+ a x 1\n": true, "hello\n": true, "": false} {
+	for text, broken := range map[string]bool{"? a\n+ a": false, "+ a x 1\n": true, "! 1 x\n": true, "hello\n": true, "": false} {
 		must(os.WriteFile(name, []byte(text), 0o600))
 		if _, err := ReadTrail(name); errors.Is(err, ErrRecord) != broken {
 			t.Errorf("%q: got error %v, want one: %v", text, err, broken)
+		}
+	}
+}
+
+// A unit is taken for admitted soon before that was known, but for the time in which its gateway did not run.
+func TestNarrowKnowsOfPauses(t *testing.T) {
+	const ms = 1000 // microseconds
+	for _, test := range []struct {
+		name   string
+		pauses []Pause
+		asked  int64 // of a unit asked at nought and known at 1 s; narrowed by 50 ms
+	}{
+		{"none", nil, 950 * ms},
+		{"just before", []Pause{{From: 700 * ms, To: 990 * ms}}, 660 * ms},
+		{"two in a row", []Pause{{From: 880 * ms, To: 930 * ms}, {From: 940 * ms, To: 990 * ms}}, 850 * ms},
+		{"long before", []Pause{{From: 100 * ms, To: 900 * ms}}, 950 * ms},
+		{"behind it", []Pause{{From: 1000 * ms, To: 1900 * ms}}, 950 * ms},
+		{"it is noted behind it", []Pause{{From: 900 * ms, To: 1001 * ms}}, 850 * ms},
+		{"all of the time", []Pause{{From: -100 * ms, To: 1001 * ms}}, 0},
+	} {
+		c := NewCounts()
+		c.Admitted["a"], c.Pauses = []Unit{{Asked: 0, Known: 1000 * ms}}, test.pauses
+		if c.Narrow(50 * time.Millisecond); c.Admitted["a"][0].Asked != test.asked {
+			t.Errorf("%s: got %d, want %d", test.name, c.Admitted["a"][0].Asked, test.asked)
 		}
 	}
 }

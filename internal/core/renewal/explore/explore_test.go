@@ -198,6 +198,7 @@ func folded(story string) string {
 
 // Every sequence of events keeps the bound.
 func TestExplore(t *testing.T) {
+	unraced.Only(t)
 	each(t, settings(), func(t *testing.T, c *setting, f *found) {
 		if f.broken != "" {
 			t.Error(c.tell(f))
@@ -208,7 +209,6 @@ func TestExplore(t *testing.T) {
 
 // each explores all settings, side by side.
 func each(t *testing.T, all []*setting, check func(*testing.T, *setting, *found)) {
-	unraced.Only(t)
 	for _, c := range all {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -220,6 +220,7 @@ func each(t *testing.T, all []*setting, check func(*testing.T, *setting, *found)
 
 // Some sequence of events breaks the bound where that is known.
 func TestKnown(t *testing.T) {
+	unraced.Only(t)
 	each(t, known(), func(t *testing.T, c *setting, f *found) {
 		if f.broken == "" {
 			t.Fatalf("it holds, in %d sequences: move it from known to settings", f.sequences)

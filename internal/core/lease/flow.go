@@ -54,8 +54,19 @@ func (p *Spec) tolerance() int64 {
 	return min(lasts(p.slack(rate, burst), float64(rate)), MaxStep)
 }
 
-// hold is how long a holder's share is kept for it after its lease, at the least; its term, if that is longer.
-func (p *Spec) hold() int64 { return min(p.Hold, MaxHold) }
+// wayBack is how long an agent may take to find a server that answers again, in microseconds: it tries once a second.
+const wayBack = 2_000_000
+
+// hold is how long a holder's share is kept for it after its lease, at the least; its term, if that is longer. Who hears
+// nothing goes over to its part of each further fixed window, unless the limit is strict. A server that hung for a
+// moment must not have granted that part to others.
+func (p *Spec) hold() int64 {
+	hold := p.Hold
+	if p.Windowed() && p.EpsilonPPM > 0 {
+		hold = max(hold, wayBack)
+	}
+	return min(hold, MaxHold)
+}
 
 // longest is the longest that a limit may say of anything, in microseconds.
 const longest = int64(limit.MaxPer / time.Microsecond)

@@ -78,3 +78,46 @@ func TestAStoreSetBackAcrossAnEdgeKeepsWhatItWasTold(t *testing.T) {
 		t.Errorf("%d units of its part, and %d granted: %d of 100", used, g.Tokens, all)
 	}
 }
+
+// Servers hang across an edge. One holder finds its way back before the next edge, another after it. Meanwhile that one
+// goes on with its part of each window, and nobody else has it.
+func TestAPartStaysOutWhileAHolderFindsItsWayBack(t *testing.T) {
+	const second = 1_000_000
+	var s lease.State
+	edge := leasetest.Window(500, second, 1_760_000_000_000_000).WindowEnd
+	number, admitted := map[string]int64{}, map[string]int64{}
+	window := map[string]int64{}
+	renew := func(at int64, holder string, spent int64) lease.Grant {
+		t.Helper()
+		number[holder]++
+		told := admitted[holder]
+		admitted[holder] += spent
+		r := lease.Renewal{
+			Key: "b", Holder: holder, Number: number[holder], Began: 1, Heard: number[holder] - 1, Largest: 1, Waiting: 500,
+			Admitted: admitted[holder], Told: told, Window: window[holder], Spec: leasetest.Window(500, second, edge+at),
+		}
+		g, err := s.Renew(edge+at, &r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		window[holder] = r.Spec.WindowStart
+		return g
+	}
+	renew(-800_000, "back", 0)
+	renew(-800_000, "late", 0)
+	renew(-200_000, "back", 0)
+	late := renew(-100_000, "late", 0).Next
+	if late < 50 {
+		t.Fatalf("its part of the next window is %d, want a good part of 500", late)
+	}
+	renew(second+600_000, "back", 0)
+	granted := late
+	for at := int64(2 * second); at < 3*second; at += 100_000 {
+		n := renew(at, "back", 0).Tokens
+		granted += n
+		admitted["back"] += n
+	}
+	if granted > 525 {
+		t.Errorf("%d units of a window of 500, with its part", granted)
+	}
+}

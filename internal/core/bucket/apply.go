@@ -19,6 +19,8 @@ const (
 	tripsTo     = 4
 	longTripsTo = 2
 	firstWithin = 20_000
+	// raised is by how much a grant's Reset may have become longer on its way: messages have whole milliseconds.
+	raised = 1_000
 )
 
 // Apply puts a grant to use and returns the requests that it decided. The caller runs their Done. A grant of another
@@ -201,7 +203,7 @@ func (b *Bucket) beginSpanLocked(now int64, p *pendingRenewal, g *lease.Grant) {
 	}
 	b.length, b.next = g.ValidUntil-g.ValidFrom, g.Next
 	b.heard = p.Number
-	b.turnAt, b.beginAt = p.sentAt+g.Reset-drift(g.Reset), now+g.Reset+drift(g.Reset)
+	b.turnAt, b.beginAt = p.sentAt+g.Reset-raised-drift(g.Reset), now+g.Reset+drift(g.Reset)
 	if b.slots {
 		b.dry = g.DenyFor > 0 || g.Remaining <= 0
 		b.share = endless

@@ -6,6 +6,8 @@ import (
 
 	"github.com/f4ee788f/quota/internal/core/lease"
 	"github.com/f4ee788f/quota/internal/core/limit"
+	"github.com/f4ee788f/quota/internal/core/wire"
+	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
 // A unit taken after its window's end, which another request goes over to the next one before it comes back, is not
@@ -33,6 +35,24 @@ func TestAUnitPutBackLateIsNotOfTheNextWindow(t *testing.T) {
 	}
 	if told := b.Renew(now, false).Admitted; admitted != 5 || told != 6 {
 		t.Errorf("%d admitted and %d told, want the 5 of the window, and the unit of the one before", admitted, told)
+	}
+}
+
+// The store says in whole milliseconds when the window is over, rounded up. No unit is taken in the part of a millisecond
+// that is not of the window any more, however fast the answer was.
+func TestNoUnitIsTakenInTheRestOfAMillisecond(t *testing.T) {
+	const second, edge = 1_000_000, 1_050_120 // by the bucket's clock
+	b := Of(&limit.Limit{
+		Name: "l", Algorithm: limit.FixedWindow, Rate: limit.Rate{Units: 20, Per: time.Second}, Enforcement: limit.Strict,
+	})
+	var said quotav1.Grant
+	number := b.Renew(second, false).Number
+	wire.WriteGrant(&said, lease.Answer{Grant: lease.Grant{
+		Number: number, Tokens: 5, TTL: edge - second - 20, Reset: edge - second - 20, ValidFrom: 100 * second, ValidUntil: 101 * second,
+	}}, 1) // 20 microseconds after it was asked
+	b.Apply(second+40, wire.GrantFromProto(&said).Grant)
+	if !b.Take(1) || b.InTime(1, func() int64 { return edge }) {
+		t.Error("no unit, or one of a window that is over")
 	}
 }
 

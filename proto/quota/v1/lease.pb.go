@@ -1084,7 +1084,7 @@ type Grant struct {
 	PolicyVersion int64 `protobuf:"varint,13,opt,name=policy_version,json=policyVersion,proto3" json:"policy_version,omitempty"`
 	// Units left in the bucket as a whole, for answers' headers; an estimate.
 	Remaining int64 `protobuf:"varint,14,opt,name=remaining,proto3" json:"remaining,omitempty"`
-	// Milliseconds until the bucket is full or its window turns, likewise.
+	// Milliseconds until the bucket is full or its window turns, rounded up.
 	ResetMs int64 `protobuf:"varint,15,opt,name=reset_ms,json=resetMs,proto3" json:"reset_ms,omitempty"`
 	// Units of the window after valid_until_ms, to be spent from then on, so that no
 	// request waits when a window turns.

@@ -9,7 +9,8 @@ import (
 // How long a lease lasts. A short term lets other holders soon have what one does not use; each term costs a
 // renewal. So the first term is as long as the level is sure to last, and terms grow while demand stays the
 // same. They grow to some seconds where the bucket is pressed, by the holder's demand, and to minutes where
-// there is plenty. A holder whose demand changes does not wait for its term: it renews early.
+// there is plenty. A holder whose demand changes does not wait for its term: it renews early. docs/leases.md has the
+// rule on one page.
 
 const (
 	// LongestTerm is the longest lease of agents that are not strained: where there is plenty, and demand is

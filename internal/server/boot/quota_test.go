@@ -52,6 +52,19 @@ func spent(ctx context.Context, n int, clients ...*client.Client) (admitted int6
 	return admitted
 }
 
+// spends has n requests of acme admitted by each client, and returns how many that is. One that is denied is asked again:
+// on a busy machine an agent may take its server for lost.
+func (n *node) spends(requests int, clients ...*client.Client) (admitted int64) {
+	n.t.Helper()
+	for range requests {
+		for _, c := range clients {
+			eventually(n.t, "a request far below the quota is admitted", func() bool { return spent(n.t.Context(), 1, c) == 1 })
+			admitted++
+		}
+	}
+	return admitted
+}
+
 // holds makes an agent that takes a lease of acme's calls, for that many requests that wait, and is not heard of
 // again. It returns its tokens.
 func (n *node) holds(id string, waiting int64) int64 {
@@ -114,18 +127,14 @@ func TestAForgottenQuotaIsRebuiltFromTheLedger(t *testing.T) {
 	n := start(t, c)
 	n.waitReady()
 	gone, stays := []*client.Client{n.agent("gw-0", patient...), n.agent("gw-1", patient...)}, []*client.Client{n.agent("gw-2", patient...), n.agent("gw-3", patient...)}
-	total := spent(t.Context(), 300, gone...)
+	total := n.spends(300, gone...)
 	for _, c := range gone {
 		if err := c.Close(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
 	late := n.holds("late", 200)
-	total += spent(t.Context(), 300, stays...)
-	if total != 1200 {
-		t.Fatalf("admitted %d of 1200, far below the quota", total)
-	}
-	total += late
+	total += n.spends(300, stays...) + late
 	err := cluster.Client().ForEachMaster(t.Context(), func(ctx context.Context, c *redis.Client) error { return c.FlushAll(ctx).Err() })
 	if err != nil {
 		t.Fatal(err)
@@ -204,9 +213,7 @@ func TestARestartKeepsTheQuota(t *testing.T) {
 	c := embedded(t, monthlyText)
 	n := start(t, c)
 	a := n.agent("gw-0", patient...)
-	if got := spent(t.Context(), 1500, a); got != 1500 {
-		t.Fatalf("admitted %d of 1500", got)
-	}
+	n.spends(1500, a)
 	if err := a.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -214,8 +221,10 @@ func TestARestartKeepsTheQuota(t *testing.T) {
 		t.Fatal(err)
 	}
 	n = start(t, c)
-	if got := spent(t.Context(), 1000, n.agent("gw-1", patient...)); got != 500 {
-		t.Errorf("after the restart %d of 1000 were admitted, want the 500 that are left", got)
+	b := n.agent("gw-1", patient...)
+	n.spends(500, b)
+	if got := spent(t.Context(), 500, b); got != 0 {
+		t.Errorf("after the restart %d were admitted beside the 500 that were left", got)
 	}
 }
 

@@ -20,26 +20,94 @@ type CostSpec struct {
 	Rows    map[string]map[string]string `json:"rows,omitempty"` // by the value of the attribute By
 }
 
-// costs reads the names of what requests may cost.
+// costs reads the names of what requests may cost, and what is reserved of each.
 func (p *parser) costs(fd strict.Field) {
 	if fd.Node.Kind != yaml.SequenceNode {
 		p.f.Add(fd.Line, "costs must be a list of names such as [tokens_in, tokens_out], not %s", strict.Kind(fd.Node))
 		return
 	}
 	for _, n := range strict.Items(p.f, fd.Node, "costs", limit.MaxCosts) {
-		name, ok := strict.Name(p.f, n, "a cost")
-		switch {
-		case !ok:
-		case name == limit.Requests:
-			p.f.Add(n.Line, "costs names requests, which every request costs; leave it out")
-		case name == "by" || name == "weights":
-			p.f.Add(n.Line, "costs names %s, which is a word of a limit's cost; choose another name", name)
-		case slices.Contains(p.doc.policy.Costs, name):
-			p.f.Add(n.Line, "costs names %s twice", name)
-		default:
-			p.doc.policy.Costs = append(p.doc.policy.Costs, name)
+		if n.Kind != yaml.MappingNode {
+			p.namedCost(n)
+			continue
+		}
+		var name, reserve *strict.Field
+		for _, k := range strict.Mapping(p.f, n, "a cost") {
+			switch k.Name {
+			case "name":
+				name = &k
+			case "reserve":
+				reserve = &k
+			default:
+				strict.Unknown(p.f, k, "a cost", "name", "reserve")
+			}
+		}
+		if name == nil {
+			p.f.Add(n.Line, "a cost has no name; write {name: tokens_out, reserve: {quantile: 95%%}}")
+			continue
+		}
+		if cost, ok := p.namedCost(name.Node); ok && reserve != nil {
+			p.likely(*reserve, cost)
 		}
 	}
+}
+
+// namedCost reads a cost's name, and notes it.
+func (p *parser) namedCost(n *yaml.Node) (name string, ok bool) {
+	if name, ok = strict.Name(p.f, n, "a cost"); !ok {
+		return "", false
+	}
+	switch {
+	case name == limit.Requests:
+		p.f.Add(n.Line, "costs names requests, which every request costs; leave it out")
+	case name == "by" || name == "weights":
+		p.f.Add(n.Line, "costs names %s, which is a word of a limit's cost; choose another name", name)
+	case slices.Contains(p.doc.policy.Costs, name):
+		p.f.Add(n.Line, "costs names %s twice", name)
+	default:
+		p.doc.policy.Costs = append(p.doc.policy.Costs, name)
+		return name, true
+	}
+	return "", false
+}
+
+// likely reads what is reserved of a cost.
+func (p *parser) likely(fd strict.Field, cost string) {
+	what := "reserve of cost " + cost
+	l := limit.Likely{Cost: cost}
+	written := false
+	for _, k := range strict.Mapping(p.f, fd.Node, what) {
+		switch k.Name {
+		case "quantile":
+			written = true
+			if s, ok := strict.Text(p.f, k.Node, "quantile of "+what); ok {
+				if l.QuantilePPM, ok = parsePercent(s); !ok || l.QuantilePPM < limit.MinQuantilePPM || l.QuantilePPM > limit.MaxQuantilePPM {
+					p.f.Add(k.Line, "quantile of %s is %s; it must be %s to %s, such as 95%%", what, limit.Quote(s), percent(limit.MinQuantilePPM), percent(limit.MaxQuantilePPM))
+				}
+			}
+		case "by":
+			l.By, _ = strict.Name(p.f, k.Node, "by of "+what)
+		default:
+			strict.Unknown(p.f, k, what, "quantile", "by")
+		}
+	}
+	if !written && (fd.Node.Kind == yaml.MappingNode || strict.IsNull(fd.Node)) {
+		p.f.Add(fd.Line, "%s has no quantile; write which part of the requests is to cost no more, such as quantile: 95%%", what)
+	}
+	p.doc.policy.Likely = append(p.doc.policy.Likely, l)
+}
+
+// costsOf writes the policy's costs as a document does.
+func costsOf(p *limit.Policy) string {
+	all := slices.Clone(p.Costs)
+	for _, l := range p.Likely {
+		words := "quantile: " + percent(l.QuantilePPM)
+		if l.By != "" {
+			words += ", by: " + l.By
+		}
+		all[slices.Index(all, l.Cost)] = "{name: " + l.Cost + ", reserve: {" + words + "}}"
+	}
+	return strings.Join(all, ", ")
 }
 
 // cost reads a limit's cost: a name, weights by name, or a table of them by an attribute's value.

@@ -80,7 +80,7 @@ func DiffPolicy(before, after *Document) []string {
 	if before.zone != after.zone {
 		add("default zone %s → %s", orUTC(before.zone), orUTC(after.zone))
 	}
-	if a, b := strings.Join(older.Costs, ", "), strings.Join(newer.Costs, ", "); a != b {
+	if a, b := costsOf(older), costsOf(newer); a != b {
 		add("costs %s → %s", orNone(a), orNone(b))
 	}
 	gateways := make(map[string]limit.Gateway)

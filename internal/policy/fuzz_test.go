@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -56,7 +57,18 @@ func render(d *Document) string {
 		"gateways": gateways, "limits": renderLimits(p.Limits, false), "plans": plans, "tenants": tenants, "slot": p.Slot.String(),
 	}
 	if len(p.Costs) > 0 {
-		doc["costs"] = p.Costs
+		costs := []any{}
+		for _, name := range p.Costs {
+			costs = append(costs, name)
+		}
+		for _, l := range p.Likely {
+			reserve := map[string]any{"quantile": percent(l.QuantilePPM)}
+			if l.By != "" {
+				reserve["by"] = l.By
+			}
+			costs[slices.Index(p.Costs, l.Cost)] = map[string]any{"name": l.Cost, "reserve": reserve}
+		}
+		doc["costs"] = costs
 	}
 	if p.DefaultPlan != "" {
 		doc["default_plan"] = p.DefaultPlan
@@ -213,6 +225,7 @@ func FuzzParse(f *testing.F) {
 		"plans: {p: {limits: [{name: x, algorithm: sliding_window_log, rate: 5/min, lockout: 15m, shadow: true}, {name: y, rate: 5/s, enforcement: soft, overage: 20%, borrow: 3, meter: m, first_touch: admit}]}}\ntenants: [{id: a, plan: p, limits: [{name: x, algorithm: sliding_window, lockout: 0s}, {name: y, enforcement: hard}]}]",
 		"plans: {p: {limits: [{name: x, rate: 50/s, reserve: {low: 20%, normal: 5%}, variants: [{name: a, share: 10%, rate: 100/s}, {name: b, share: 5%, burst: 7}]}, {name: y, algorithm: fixed_window, rate: 9/day, on_change: prorate, enforcement: soft}]}}",
 		"costs: [a, b]\nplans: {p: {limits: [{name: x, rate: 5/s, cost: a}, {name: y, rate: 9/s, cost: {a: 0.5, requests: 1}}, {name: z, meter: m, cost: {by: model, weights: {s: {b: 0.000001}, '*': {a: 1000000000}}}}]}}\ntenants: [{id: t, plan: p, limits: [{name: x, cost: {b: 2}}]}]",
+		"costs: [a, {name: b, reserve: {quantile: 95%, by: model}}, {name: c}, {reserve: {quantile: 99.9%}, name: d}]\nplans: {p: {}}",
 		"a: &a {b: *a}", "? [x]\n: y", "- - - -", "plans: !!binary x", "--- {}\n--- {}", "plans: {p: {limits: [{name: x, rate: 0/s}]}}", "\t", "'", "{", "%YAML 1.1",
 	} {
 		f.Add(s)

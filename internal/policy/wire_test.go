@@ -19,7 +19,7 @@ import (
 const everything = `
 slot: 15m
 default_plan: a
-costs: [tokens_in, tokens_out]
+costs: [tokens_in, {name: tokens_out, reserve: {quantile: 99.5%, by: model}}]
 gateways: {envoy: {domain: edge, descriptors: {path: endpoint, "header:x": tenant}, after: [used]}, none: {}}
 limits:
   - {name: login, rate: 5/30s, by: [ip/24], match: {ip: [10.0.0.0/8], endpoint: "POST *"}, on_outage: closed, epsilon: 1%}

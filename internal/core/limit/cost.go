@@ -25,10 +25,15 @@ type Cost struct {
 
 // Costs are the names of the costs of a policy: a request says what it costs by them. It is immutable. The nil Costs has
 // Requests alone.
-type Costs struct{ names []string }
+type Costs struct {
+	names  []string
+	likely []Likely
+}
 
-// NewCosts returns the costs of that many names at most MaxCosts, Requests not among them.
-func NewCosts(names []string) *Costs { return &Costs{slices.Clone(names)} }
+// NewCosts returns the costs of that many names at most MaxCosts, Requests not among them, and what is reserved of them.
+func NewCosts(names []string, likely ...Likely) *Costs {
+	return &Costs{names: slices.Clone(names), likely: slices.Clone(likely)}
+}
 
 // Names returns the names, in the policy's order, without Requests. They must not be changed.
 func (c *Costs) Names() []string {
@@ -36,6 +41,18 @@ func (c *Costs) Names() []string {
 		return nil
 	}
 	return c.names
+}
+
+// Likely returns what is reserved of a cost; false where it is the most.
+func (c *Costs) Likely(name string) (Likely, bool) {
+	if c != nil {
+		for i := range c.likely {
+			if c.likely[i].Cost == name {
+				return c.likely[i], true
+			}
+		}
+	}
+	return Likely{}, false
 }
 
 // Amounts are a request's units of each cost, in the policy's order; those of Requests come first.

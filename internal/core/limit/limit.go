@@ -196,6 +196,7 @@ type Policy struct {
 	Version     int64
 	DefaultPlan string   // for unknown tenants; empty refuses them
 	Costs       []string // that requests may name, in their order; Requests is not among them
+	Likely      []Likely // of costs, each once; of others the most is reserved
 	Limits      []Limit  // for every tenant
 	Plans       []Plan
 	Gateways    []Gateway

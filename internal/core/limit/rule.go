@@ -240,7 +240,7 @@ type Rules struct {
 
 // CompilePolicy makes p ready to match. p must not change afterwards.
 func CompilePolicy(p *Policy) (*Rules, error) {
-	r := &Rules{Policy: p, costs: NewCosts(p.Costs), plans: make(map[string][]*Rule, len(p.Plans)), varied: make(map[string]bool)}
+	r := &Rules{Policy: p, costs: NewCosts(p.Costs, p.Likely...), plans: make(map[string][]*Rule, len(p.Plans)), varied: make(map[string]bool)}
 	var err error
 	if r.top, err = compileAll(p.Limits, r.costs); err != nil {
 		return nil, err

@@ -94,3 +94,29 @@ func costNames(names []string) error {
 	}
 	return nil
 }
+
+func likelyToProto(all []limit.Likely) (out []*quotav1.Likely) {
+	for _, l := range all {
+		out = append(out, &quotav1.Likely{Cost: l.Cost, QuantilePpm: l.QuantilePPM, By: l.By})
+	}
+	return out
+}
+
+// likelyFromProto checks what is reserved of a policy's costs. Errors wrap fault.ErrInvalid.
+func likelyFromProto(p []*quotav1.Likely, costs []string) (all []limit.Likely, err error) {
+	for _, l := range p {
+		if err := ranged(bound{"quantile_ppm", l.GetQuantilePpm(), limit.MinQuantilePPM, limit.MaxQuantilePPM}); err != nil {
+			return nil, err
+		}
+		switch {
+		case !slices.Contains(costs, l.Cost):
+			return nil, invalid("likely names %s, which is no cost", limit.Quote(l.Cost))
+		case slices.ContainsFunc(all, func(o limit.Likely) bool { return o.Cost == l.Cost }):
+			return nil, invalid("likely names cost %s twice", limit.Quote(l.Cost))
+		case l.By != "" && !limit.ValidName(l.By):
+			return nil, invalid("by must be at most %d bytes of [A-Za-z0-9._-]", limit.MaxNameLen)
+		}
+		all = append(all, limit.Likely{Cost: l.Cost, QuantilePPM: l.QuantilePpm, By: l.By})
+	}
+	return all, nil
+}

@@ -65,3 +65,29 @@ func TestCostBounds(t *testing.T) {
 		}
 	}
 }
+
+// So is what a policy says of what is likely.
+func TestLikelyBounds(t *testing.T) {
+	for says, likely := range map[string][]*quotav1.Likely{
+		"":                             {{Cost: "b", QuantilePpm: 500_000}, {Cost: "a", QuantilePpm: 999_000, By: "model"}},
+		"quantile_ppm is 0":            {nil},
+		"quantile_ppm is 499999":       {{Cost: "a", QuantilePpm: 499_999}},
+		"quantile_ppm is 999001":       {{Cost: "a", QuantilePpm: 999_001}},
+		"quantile_ppm is -1":           {{Cost: "a", QuantilePpm: -1}},
+		`likely names "c", which is`:   {{Cost: "c", QuantilePpm: 950_000}},
+		`likely names "requests"`:      {{Cost: "requests", QuantilePpm: 950_000}},
+		`likely names cost "a" twice`:  {{Cost: "a", QuantilePpm: 950_000}, {Cost: "a", QuantilePpm: 950_000}},
+		"by must be at most 64 bytes":  {{Cost: "a", QuantilePpm: 950_000, By: strings.Repeat("x", 65)}},
+		"by must be at most 64 bytes ": {{Cost: "a", QuantilePpm: 950_000, By: "a b"}},
+	} {
+		p, err := PolicyFromProto(&quotav1.Policy{SlotSeconds: 300, Costs: []string{"a", "b"}, Likely: likely})
+		switch says = strings.TrimSpace(says); {
+		case says == "":
+			if want := (limit.Likely{Cost: "a", QuantilePPM: 999_000, By: "model"}); err != nil || len(p.Likely) != 2 || p.Likely[1] != want {
+				t.Errorf("%v: got %+v, %v", likely, p, err)
+			}
+		case !errors.Is(err, fault.ErrInvalid) || !strings.Contains(err.Error(), says):
+			t.Errorf("%v: got %v, want an error that says %q", likely, err, says)
+		}
+	}
+}

@@ -236,7 +236,7 @@ func PlanFromProto(p *quotav1.Plan) (limit.Plan, error) {
 func PolicyToProto(p *limit.Policy) *quotav1.Policy {
 	out := &quotav1.Policy{
 		Version: p.Version, DefaultPlan: p.DefaultPlan, Limits: limitsToProto(p.Limits),
-		SlotSeconds: int64(p.Slot / time.Second), Costs: slices.Clone(p.Costs),
+		SlotSeconds: int64(p.Slot / time.Second), Costs: slices.Clone(p.Costs), Likely: likelyToProto(p.Likely),
 	}
 	for _, plan := range p.Plans {
 		out.Plans = append(out.Plans, PlanToProto(plan))
@@ -267,6 +267,9 @@ func PolicyFromProto(p *quotav1.Policy) (*limit.Policy, error) {
 	}
 	out.Costs = slices.Clone(p.Costs)
 	var err error
+	if out.Likely, err = likelyFromProto(p.Likely, p.Costs); err != nil {
+		return nil, err
+	}
 	if out.Limits, err = limitsFromProto(p.Limits, limit.MaxTopLimits); err != nil {
 		return nil, err
 	}

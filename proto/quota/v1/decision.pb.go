@@ -619,8 +619,10 @@ type ReserveResponse struct {
 	// Names the reservation at every agent that shares the --peer-secret; empty where the decision is a denial.
 	Id             string `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
 	ExpiresSeconds int64  `protobuf:"varint,3,opt,name=expires_seconds,json=expiresSeconds,proto3" json:"expires_seconds,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// What is reserved of each cost of the request: less than was asked for where the policy reserves what is likely.
+	Reserved      *Totals `protobuf:"bytes,4,opt,name=reserved,proto3" json:"reserved,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ReserveResponse) Reset() {
@@ -672,6 +674,13 @@ func (x *ReserveResponse) GetExpiresSeconds() int64 {
 		return x.ExpiresSeconds
 	}
 	return 0
+}
+
+func (x *ReserveResponse) GetReserved() *Totals {
+	if x != nil {
+		return x.Reserved
+	}
+	return nil
 }
 
 type ExtendRequest struct {
@@ -1102,11 +1111,12 @@ const file_quota_v1_decision_proto_rawDesc = "" +
 	"\n" +
 	"timeout_us\x18\x04 \x01(\x03R\ttimeoutUs\x12'\n" +
 	"\x0fexpires_seconds\x18\x05 \x01(\x03R\x0eexpiresSecondsB\b\n" +
-	"\x06_units\"x\n" +
+	"\x06_units\"\xa6\x01\n" +
 	"\x0fReserveResponse\x12,\n" +
 	"\bdecision\x18\x01 \x01(\v2\x10.quota.v1.AnswerR\bdecision\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12'\n" +
-	"\x0fexpires_seconds\x18\x03 \x01(\x03R\x0eexpiresSeconds\"\xa0\x01\n" +
+	"\x0fexpires_seconds\x18\x03 \x01(\x03R\x0eexpiresSeconds\x12,\n" +
+	"\breserved\x18\x04 \x01(\v2\x10.quota.v1.TotalsR\breserved\"\xa0\x01\n" +
 	"\rExtendRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05units\x18\x02 \x01(\x03R\x05units\x12$\n" +
@@ -1176,27 +1186,28 @@ var file_quota_v1_decision_proto_depIdxs = []int32{
 	3,  // 5: quota.v1.ReserveRequest.costs:type_name -> quota.v1.Cost
 	4,  // 6: quota.v1.ReserveRequest.attributes:type_name -> quota.v1.Attribute
 	6,  // 7: quota.v1.ReserveResponse.decision:type_name -> quota.v1.Answer
-	3,  // 8: quota.v1.ExtendRequest.costs:type_name -> quota.v1.Cost
-	11, // 9: quota.v1.ExtendRequest.used:type_name -> quota.v1.Totals
-	6,  // 10: quota.v1.ExtendResponse.decision:type_name -> quota.v1.Answer
-	3,  // 11: quota.v1.Totals.costs:type_name -> quota.v1.Cost
-	11, // 12: quota.v1.CommitRequest.totals:type_name -> quota.v1.Totals
-	11, // 13: quota.v1.CommitResponse.committed:type_name -> quota.v1.Totals
-	1,  // 14: quota.v1.DecisionService.Decide:input_type -> quota.v1.DecideRequest
-	7,  // 15: quota.v1.DecisionService.Reserve:input_type -> quota.v1.ReserveRequest
-	9,  // 16: quota.v1.DecisionService.Extend:input_type -> quota.v1.ExtendRequest
-	12, // 17: quota.v1.DecisionService.Commit:input_type -> quota.v1.CommitRequest
-	14, // 18: quota.v1.DecisionService.Cancel:input_type -> quota.v1.CancelRequest
-	5,  // 19: quota.v1.DecisionService.Decide:output_type -> quota.v1.DecideResponse
-	8,  // 20: quota.v1.DecisionService.Reserve:output_type -> quota.v1.ReserveResponse
-	10, // 21: quota.v1.DecisionService.Extend:output_type -> quota.v1.ExtendResponse
-	13, // 22: quota.v1.DecisionService.Commit:output_type -> quota.v1.CommitResponse
-	15, // 23: quota.v1.DecisionService.Cancel:output_type -> quota.v1.CancelResponse
-	19, // [19:24] is the sub-list for method output_type
-	14, // [14:19] is the sub-list for method input_type
-	14, // [14:14] is the sub-list for extension type_name
-	14, // [14:14] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	11, // 8: quota.v1.ReserveResponse.reserved:type_name -> quota.v1.Totals
+	3,  // 9: quota.v1.ExtendRequest.costs:type_name -> quota.v1.Cost
+	11, // 10: quota.v1.ExtendRequest.used:type_name -> quota.v1.Totals
+	6,  // 11: quota.v1.ExtendResponse.decision:type_name -> quota.v1.Answer
+	3,  // 12: quota.v1.Totals.costs:type_name -> quota.v1.Cost
+	11, // 13: quota.v1.CommitRequest.totals:type_name -> quota.v1.Totals
+	11, // 14: quota.v1.CommitResponse.committed:type_name -> quota.v1.Totals
+	1,  // 15: quota.v1.DecisionService.Decide:input_type -> quota.v1.DecideRequest
+	7,  // 16: quota.v1.DecisionService.Reserve:input_type -> quota.v1.ReserveRequest
+	9,  // 17: quota.v1.DecisionService.Extend:input_type -> quota.v1.ExtendRequest
+	12, // 18: quota.v1.DecisionService.Commit:input_type -> quota.v1.CommitRequest
+	14, // 19: quota.v1.DecisionService.Cancel:input_type -> quota.v1.CancelRequest
+	5,  // 20: quota.v1.DecisionService.Decide:output_type -> quota.v1.DecideResponse
+	8,  // 21: quota.v1.DecisionService.Reserve:output_type -> quota.v1.ReserveResponse
+	10, // 22: quota.v1.DecisionService.Extend:output_type -> quota.v1.ExtendResponse
+	13, // 23: quota.v1.DecisionService.Commit:output_type -> quota.v1.CommitResponse
+	15, // 24: quota.v1.DecisionService.Cancel:output_type -> quota.v1.CancelResponse
+	20, // [20:25] is the sub-list for method output_type
+	15, // [15:20] is the sub-list for method input_type
+	15, // [15:15] is the sub-list for extension type_name
+	15, // [15:15] is the sub-list for extension extendee
+	0,  // [0:15] is the sub-list for field type_name
 }
 
 func init() { file_quota_v1_decision_proto_init() }

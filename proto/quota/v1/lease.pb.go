@@ -254,7 +254,7 @@ func (x Limit_Algorithm) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Limit_Algorithm.Descriptor instead.
 func (Limit_Algorithm) EnumDescriptor() ([]byte, []int) {
-	return file_quota_v1_lease_proto_rawDescGZIP(), []int{10, 0}
+	return file_quota_v1_lease_proto_rawDescGZIP(), []int{11, 0}
 }
 
 type Limit_Outage int32
@@ -307,7 +307,7 @@ func (x Limit_Outage) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Limit_Outage.Descriptor instead.
 func (Limit_Outage) EnumDescriptor() ([]byte, []int) {
-	return file_quota_v1_lease_proto_rawDescGZIP(), []int{10, 1}
+	return file_quota_v1_lease_proto_rawDescGZIP(), []int{11, 1}
 }
 
 type Limit_Enforcement int32
@@ -360,7 +360,7 @@ func (x Limit_Enforcement) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Limit_Enforcement.Descriptor instead.
 func (Limit_Enforcement) EnumDescriptor() ([]byte, []int) {
-	return file_quota_v1_lease_proto_rawDescGZIP(), []int{10, 2}
+	return file_quota_v1_lease_proto_rawDescGZIP(), []int{11, 2}
 }
 
 type Limit_FirstTouch int32
@@ -410,7 +410,7 @@ func (x Limit_FirstTouch) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Limit_FirstTouch.Descriptor instead.
 func (Limit_FirstTouch) EnumDescriptor() ([]byte, []int) {
-	return file_quota_v1_lease_proto_rawDescGZIP(), []int{10, 3}
+	return file_quota_v1_lease_proto_rawDescGZIP(), []int{11, 3}
 }
 
 type Limit_OnChange int32
@@ -460,7 +460,7 @@ func (x Limit_OnChange) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Limit_OnChange.Descriptor instead.
 func (Limit_OnChange) EnumDescriptor() ([]byte, []int) {
-	return file_quota_v1_lease_proto_rawDescGZIP(), []int{10, 4}
+	return file_quota_v1_lease_proto_rawDescGZIP(), []int{11, 4}
 }
 
 type Rate_Calendar int32
@@ -524,7 +524,7 @@ func (x Rate_Calendar) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Rate_Calendar.Descriptor instead.
 func (Rate_Calendar) EnumDescriptor() ([]byte, []int) {
-	return file_quota_v1_lease_proto_rawDescGZIP(), []int{15, 0}
+	return file_quota_v1_lease_proto_rawDescGZIP(), []int{16, 0}
 }
 
 type Receipt_Status int32
@@ -592,7 +592,7 @@ func (x Receipt_Status) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Receipt_Status.Descriptor instead.
 func (Receipt_Status) EnumDescriptor() ([]byte, []int) {
-	return file_quota_v1_lease_proto_rawDescGZIP(), []int{26, 0}
+	return file_quota_v1_lease_proto_rawDescGZIP(), []int{27, 0}
 }
 
 // RenewRequest carries at most 4,096 renewals and 1,024 tenants.
@@ -1643,7 +1643,9 @@ type Policy struct {
 	// The length of a usage slot in seconds: a divisor of an hour.
 	SlotSeconds int64 `protobuf:"varint,6,opt,name=slot_seconds,json=slotSeconds,proto3" json:"slot_seconds,omitempty"`
 	// What requests may cost beside `requests`, which is built in: at most 15 names, each once.
-	Costs         []string `protobuf:"bytes,7,rep,name=costs,proto3" json:"costs,omitempty"`
+	Costs []string `protobuf:"bytes,7,rep,name=costs,proto3" json:"costs,omitempty"`
+	// Costs of which what is likely is reserved, and not the most; each at most once. Others are reserved as callers say.
+	Likely        []*Likely `protobuf:"bytes,8,rep,name=likely,proto3" json:"likely,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1727,6 +1729,77 @@ func (x *Policy) GetCosts() []string {
 	return nil
 }
 
+func (x *Policy) GetLikely() []*Likely {
+	if x != nil {
+		return x.Likely
+	}
+	return nil
+}
+
+// Likely says what is reserved of a cost: what so many of the requests turned out to cost at most.
+type Likely struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// One of the policy's costs.
+	Cost string `protobuf:"bytes,1,opt,name=cost,proto3" json:"cost,omitempty"`
+	// Millionths of the requests: 500,000 to 999,000.
+	QuantilePpm int64 `protobuf:"varint,2,opt,name=quantile_ppm,json=quantilePpm,proto3" json:"quantile_ppm,omitempty"`
+	// The attribute whose values are told apart; empty for none.
+	By            string `protobuf:"bytes,3,opt,name=by,proto3" json:"by,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Likely) Reset() {
+	*x = Likely{}
+	mi := &file_quota_v1_lease_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Likely) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Likely) ProtoMessage() {}
+
+func (x *Likely) ProtoReflect() protoreflect.Message {
+	mi := &file_quota_v1_lease_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Likely.ProtoReflect.Descriptor instead.
+func (*Likely) Descriptor() ([]byte, []int) {
+	return file_quota_v1_lease_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *Likely) GetCost() string {
+	if x != nil {
+		return x.Cost
+	}
+	return ""
+}
+
+func (x *Likely) GetQuantilePpm() int64 {
+	if x != nil {
+		return x.QuantilePpm
+	}
+	return 0
+}
+
+func (x *Likely) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
+}
+
 type Plan struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -1738,7 +1811,7 @@ type Plan struct {
 
 func (x *Plan) Reset() {
 	*x = Plan{}
-	mi := &file_quota_v1_lease_proto_msgTypes[9]
+	mi := &file_quota_v1_lease_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1750,7 +1823,7 @@ func (x *Plan) String() string {
 func (*Plan) ProtoMessage() {}
 
 func (x *Plan) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_lease_proto_msgTypes[9]
+	mi := &file_quota_v1_lease_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1763,7 +1836,7 @@ func (x *Plan) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Plan.ProtoReflect.Descriptor instead.
 func (*Plan) Descriptor() ([]byte, []int) {
-	return file_quota_v1_lease_proto_rawDescGZIP(), []int{9}
+	return file_quota_v1_lease_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Plan) GetName() string {
@@ -1839,7 +1912,7 @@ type Limit struct {
 
 func (x *Limit) Reset() {
 	*x = Limit{}
-	mi := &file_quota_v1_lease_proto_msgTypes[10]
+	mi := &file_quota_v1_lease_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1851,7 +1924,7 @@ func (x *Limit) String() string {
 func (*Limit) ProtoMessage() {}
 
 func (x *Limit) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_lease_proto_msgTypes[10]
+	mi := &file_quota_v1_lease_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1864,7 +1937,7 @@ func (x *Limit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Limit.ProtoReflect.Descriptor instead.
 func (*Limit) Descriptor() ([]byte, []int) {
-	return file_quota_v1_lease_proto_rawDescGZIP(), []int{10}
+	return file_quota_v1_lease_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Limit) GetName() string {
@@ -2072,7 +2145,7 @@ type Weighing struct {
 
 func (x *Weighing) Reset() {
 	*x = Weighing{}
-	mi := &file_quota_v1_lease_proto_msgTypes[11]
+	mi := &file_quota_v1_lease_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2084,7 +2157,7 @@ func (x *Weighing) String() string {
 func (*Weighing) ProtoMessage() {}
 
 func (x *Weighing) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_lease_proto_msgTypes[11]
+	mi := &file_quota_v1_lease_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2097,7 +2170,7 @@ func (x *Weighing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Weighing.ProtoReflect.Descriptor instead.
 func (*Weighing) Descriptor() ([]byte, []int) {
-	return file_quota_v1_lease_proto_rawDescGZIP(), []int{11}
+	return file_quota_v1_lease_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Weighing) GetWeights() []*Weight {
@@ -2134,7 +2207,7 @@ type Weight struct {
 
 func (x *Weight) Reset() {
 	*x = Weight{}
-	mi := &file_quota_v1_lease_proto_msgTypes[12]
+	mi := &file_quota_v1_lease_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2146,7 +2219,7 @@ func (x *Weight) String() string {
 func (*Weight) ProtoMessage() {}
 
 func (x *Weight) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_lease_proto_msgTypes[12]
+	mi := &file_quota_v1_lease_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2159,7 +2232,7 @@ func (x *Weight) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Weight.ProtoReflect.Descriptor instead.
 func (*Weight) Descriptor() ([]byte, []int) {
-	return file_quota_v1_lease_proto_rawDescGZIP(), []int{12}
+	return file_quota_v1_lease_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Weight) GetCost() string {
@@ -2189,7 +2262,7 @@ type WeighingRow struct {
 
 func (x *WeighingRow) Reset() {
 	*x = WeighingRow{}
-	mi := &file_quota_v1_lease_proto_msgTypes[13]
+	mi := &file_quota_v1_lease_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2201,7 +2274,7 @@ func (x *WeighingRow) String() string {
 func (*WeighingRow) ProtoMessage() {}
 
 func (x *WeighingRow) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_lease_proto_msgTypes[13]
+	mi := &file_quota_v1_lease_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2214,7 +2287,7 @@ func (x *WeighingRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WeighingRow.ProtoReflect.Descriptor instead.
 func (*WeighingRow) Descriptor() ([]byte, []int) {
-	return file_quota_v1_lease_proto_rawDescGZIP(), []int{13}
+	return file_quota_v1_lease_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *WeighingRow) GetValue() string {
@@ -2246,7 +2319,7 @@ type Variant struct {
 
 func (x *Variant) Reset() {
 	*x = Variant{}
-	mi := &file_quota_v1_lease_proto_msgTypes[14]
+	mi := &file_quota_v1_lease_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2258,7 +2331,7 @@ func (x *Variant) String() string {
 func (*Variant) ProtoMessage() {}
 
 func (x *Variant) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_lease_proto_msgTypes[14]
+	mi := &file_quota_v1_lease_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2271,7 +2344,7 @@ func (x *Variant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Variant.ProtoReflect.Descriptor instead.
 func (*Variant) Descriptor() ([]byte, []int) {
-	return file_quota_v1_lease_proto_rawDescGZIP(), []int{14}
+	return file_quota_v1_lease_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Variant) GetName() string {
@@ -2323,7 +2396,7 @@ type Rate struct {
 
 func (x *Rate) Reset() {
 	*x = Rate{}
-	mi := &file_quota_v1_lease_proto_msgTypes[15]
+	mi := &file_quota_v1_lease_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2335,7 +2408,7 @@ func (x *Rate) String() string {
 func (*Rate) ProtoMessage() {}
 
 func (x *Rate) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_lease_proto_msgTypes[15]
+	mi := &file_quota_v1_lease_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2348,7 +2421,7 @@ func (x *Rate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rate.ProtoReflect.Descriptor instead.
 func (*Rate) Descriptor() ([]byte, []int) {
-	return file_quota_v1_lease_proto_rawDescGZIP(), []int{15}
+	return file_quota_v1_lease_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Rate) GetUnits() int64 {
@@ -2385,7 +2458,7 @@ type Match struct {
 
 func (x *Match) Reset() {
 	*x = Match{}
-	mi := &file_quota_v1_lease_proto_msgTypes[16]
+	mi := &file_quota_v1_lease_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2397,7 +2470,7 @@ func (x *Match) String() string {
 func (*Match) ProtoMessage() {}
 
 func (x *Match) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_lease_proto_msgTypes[16]
+	mi := &file_quota_v1_lease_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2410,7 +2483,7 @@ func (x *Match) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Match.ProtoReflect.Descriptor instead.
 func (*Match) Descriptor() ([]byte, []int) {
-	return file_quota_v1_lease_proto_rawDescGZIP(), []int{16}
+	return file_quota_v1_lease_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Match) GetAttribute() string {
@@ -2445,7 +2518,7 @@ type Gateway struct {
 
 func (x *Gateway) Reset() {
 	*x = Gateway{}
-	mi := &file_quota_v1_lease_proto_msgTypes[17]
+	mi := &file_quota_v1_lease_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2457,7 +2530,7 @@ func (x *Gateway) String() string {
 func (*Gateway) ProtoMessage() {}
 
 func (x *Gateway) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_lease_proto_msgTypes[17]
+	mi := &file_quota_v1_lease_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2470,7 +2543,7 @@ func (x *Gateway) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Gateway.ProtoReflect.Descriptor instead.
 func (*Gateway) Descriptor() ([]byte, []int) {
-	return file_quota_v1_lease_proto_rawDescGZIP(), []int{17}
+	return file_quota_v1_lease_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Gateway) GetName() string {
@@ -2521,7 +2594,7 @@ type SettleRequest struct {
 
 func (x *SettleRequest) Reset() {
 	*x = SettleRequest{}
-	mi := &file_quota_v1_lease_proto_msgTypes[18]
+	mi := &file_quota_v1_lease_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2533,7 +2606,7 @@ func (x *SettleRequest) String() string {
 func (*SettleRequest) ProtoMessage() {}
 
 func (x *SettleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_lease_proto_msgTypes[18]
+	mi := &file_quota_v1_lease_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2546,7 +2619,7 @@ func (x *SettleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleRequest.ProtoReflect.Descriptor instead.
 func (*SettleRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_lease_proto_rawDescGZIP(), []int{18}
+	return file_quota_v1_lease_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *SettleRequest) GetReports() []*Report {
@@ -2579,7 +2652,7 @@ type LeaseAccounts struct {
 
 func (x *LeaseAccounts) Reset() {
 	*x = LeaseAccounts{}
-	mi := &file_quota_v1_lease_proto_msgTypes[19]
+	mi := &file_quota_v1_lease_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2591,7 +2664,7 @@ func (x *LeaseAccounts) String() string {
 func (*LeaseAccounts) ProtoMessage() {}
 
 func (x *LeaseAccounts) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_lease_proto_msgTypes[19]
+	mi := &file_quota_v1_lease_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2604,7 +2677,7 @@ func (x *LeaseAccounts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseAccounts.ProtoReflect.Descriptor instead.
 func (*LeaseAccounts) Descriptor() ([]byte, []int) {
-	return file_quota_v1_lease_proto_rawDescGZIP(), []int{19}
+	return file_quota_v1_lease_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *LeaseAccounts) GetAgent() string {
@@ -2659,7 +2732,7 @@ type LeaseAccount struct {
 
 func (x *LeaseAccount) Reset() {
 	*x = LeaseAccount{}
-	mi := &file_quota_v1_lease_proto_msgTypes[20]
+	mi := &file_quota_v1_lease_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2671,7 +2744,7 @@ func (x *LeaseAccount) String() string {
 func (*LeaseAccount) ProtoMessage() {}
 
 func (x *LeaseAccount) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_lease_proto_msgTypes[20]
+	mi := &file_quota_v1_lease_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2684,7 +2757,7 @@ func (x *LeaseAccount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseAccount.ProtoReflect.Descriptor instead.
 func (*LeaseAccount) Descriptor() ([]byte, []int) {
-	return file_quota_v1_lease_proto_rawDescGZIP(), []int{20}
+	return file_quota_v1_lease_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *LeaseAccount) GetLimit() string {
@@ -2784,7 +2857,7 @@ type Report struct {
 
 func (x *Report) Reset() {
 	*x = Report{}
-	mi := &file_quota_v1_lease_proto_msgTypes[21]
+	mi := &file_quota_v1_lease_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2796,7 +2869,7 @@ func (x *Report) String() string {
 func (*Report) ProtoMessage() {}
 
 func (x *Report) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_lease_proto_msgTypes[21]
+	mi := &file_quota_v1_lease_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2809,7 +2882,7 @@ func (x *Report) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Report.ProtoReflect.Descriptor instead.
 func (*Report) Descriptor() ([]byte, []int) {
-	return file_quota_v1_lease_proto_rawDescGZIP(), []int{21}
+	return file_quota_v1_lease_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Report) GetAgent() string {
@@ -2910,7 +2983,7 @@ type SettleResponse struct {
 
 func (x *SettleResponse) Reset() {
 	*x = SettleResponse{}
-	mi := &file_quota_v1_lease_proto_msgTypes[22]
+	mi := &file_quota_v1_lease_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2922,7 +2995,7 @@ func (x *SettleResponse) String() string {
 func (*SettleResponse) ProtoMessage() {}
 
 func (x *SettleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_lease_proto_msgTypes[22]
+	mi := &file_quota_v1_lease_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2935,7 +3008,7 @@ func (x *SettleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleResponse.ProtoReflect.Descriptor instead.
 func (*SettleResponse) Descriptor() ([]byte, []int) {
-	return file_quota_v1_lease_proto_rawDescGZIP(), []int{22}
+	return file_quota_v1_lease_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *SettleResponse) GetReceipts() []*Receipt {
@@ -2963,7 +3036,7 @@ type FrontiersRequest struct {
 
 func (x *FrontiersRequest) Reset() {
 	*x = FrontiersRequest{}
-	mi := &file_quota_v1_lease_proto_msgTypes[23]
+	mi := &file_quota_v1_lease_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2975,7 +3048,7 @@ func (x *FrontiersRequest) String() string {
 func (*FrontiersRequest) ProtoMessage() {}
 
 func (x *FrontiersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_lease_proto_msgTypes[23]
+	mi := &file_quota_v1_lease_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2988,7 +3061,7 @@ func (x *FrontiersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FrontiersRequest.ProtoReflect.Descriptor instead.
 func (*FrontiersRequest) Descriptor() ([]byte, []int) {
-	return file_quota_v1_lease_proto_rawDescGZIP(), []int{23}
+	return file_quota_v1_lease_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *FrontiersRequest) GetAgent() string {
@@ -3017,7 +3090,7 @@ type FrontiersResponse struct {
 
 func (x *FrontiersResponse) Reset() {
 	*x = FrontiersResponse{}
-	mi := &file_quota_v1_lease_proto_msgTypes[24]
+	mi := &file_quota_v1_lease_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3029,7 +3102,7 @@ func (x *FrontiersResponse) String() string {
 func (*FrontiersResponse) ProtoMessage() {}
 
 func (x *FrontiersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_lease_proto_msgTypes[24]
+	mi := &file_quota_v1_lease_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3042,7 +3115,7 @@ func (x *FrontiersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FrontiersResponse.ProtoReflect.Descriptor instead.
 func (*FrontiersResponse) Descriptor() ([]byte, []int) {
-	return file_quota_v1_lease_proto_rawDescGZIP(), []int{24}
+	return file_quota_v1_lease_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *FrontiersResponse) GetLedger() string {
@@ -3075,7 +3148,7 @@ type Frontier struct {
 
 func (x *Frontier) Reset() {
 	*x = Frontier{}
-	mi := &file_quota_v1_lease_proto_msgTypes[25]
+	mi := &file_quota_v1_lease_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3087,7 +3160,7 @@ func (x *Frontier) String() string {
 func (*Frontier) ProtoMessage() {}
 
 func (x *Frontier) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_lease_proto_msgTypes[25]
+	mi := &file_quota_v1_lease_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3100,7 +3173,7 @@ func (x *Frontier) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Frontier.ProtoReflect.Descriptor instead.
 func (*Frontier) Descriptor() ([]byte, []int) {
-	return file_quota_v1_lease_proto_rawDescGZIP(), []int{25}
+	return file_quota_v1_lease_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Frontier) GetEpoch() int64 {
@@ -3145,7 +3218,7 @@ type Receipt struct {
 
 func (x *Receipt) Reset() {
 	*x = Receipt{}
-	mi := &file_quota_v1_lease_proto_msgTypes[26]
+	mi := &file_quota_v1_lease_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3157,7 +3230,7 @@ func (x *Receipt) String() string {
 func (*Receipt) ProtoMessage() {}
 
 func (x *Receipt) ProtoReflect() protoreflect.Message {
-	mi := &file_quota_v1_lease_proto_msgTypes[26]
+	mi := &file_quota_v1_lease_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3170,7 +3243,7 @@ func (x *Receipt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Receipt.ProtoReflect.Descriptor instead.
 func (*Receipt) Descriptor() ([]byte, []int) {
-	return file_quota_v1_lease_proto_rawDescGZIP(), []int{26}
+	return file_quota_v1_lease_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Receipt) GetStatus() Receipt_Status {
@@ -3318,7 +3391,7 @@ const file_quota_v1_lease_proto_rawDesc = "" +
 	"\x10MODE_UNSPECIFIED\x10\x00\x12\x0f\n" +
 	"\vMODE_NORMAL\x10\x01\x12\x12\n" +
 	"\x0eMODE_ALLOW_ALL\x10\x02\x12\x13\n" +
-	"\x0fMODE_SHADOW_ALL\x10\x03\"\xfc\x01\n" +
+	"\x0fMODE_SHADOW_ALL\x10\x03\"\xa6\x02\n" +
 	"\x06Policy\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x03R\aversion\x12!\n" +
 	"\fdefault_plan\x18\x02 \x01(\tR\vdefaultPlan\x12'\n" +
@@ -3326,7 +3399,12 @@ const file_quota_v1_lease_proto_rawDesc = "" +
 	"\x05plans\x18\x04 \x03(\v2\x0e.quota.v1.PlanR\x05plans\x12-\n" +
 	"\bgateways\x18\x05 \x03(\v2\x11.quota.v1.GatewayR\bgateways\x12!\n" +
 	"\fslot_seconds\x18\x06 \x01(\x03R\vslotSeconds\x12\x14\n" +
-	"\x05costs\x18\a \x03(\tR\x05costs\"C\n" +
+	"\x05costs\x18\a \x03(\tR\x05costs\x12(\n" +
+	"\x06likely\x18\b \x03(\v2\x10.quota.v1.LikelyR\x06likely\"O\n" +
+	"\x06Likely\x12\x12\n" +
+	"\x04cost\x18\x01 \x01(\tR\x04cost\x12!\n" +
+	"\fquantile_ppm\x18\x02 \x01(\x03R\vquantilePpm\x12\x0e\n" +
+	"\x02by\x18\x03 \x01(\tR\x02by\"C\n" +
 	"\x04Plan\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12'\n" +
 	"\x06limits\x18\x02 \x03(\v2\x0f.quota.v1.LimitR\x06limits\"\x9c\f\n" +
@@ -3514,7 +3592,7 @@ func file_quota_v1_lease_proto_rawDescGZIP() []byte {
 }
 
 var file_quota_v1_lease_proto_enumTypes = make([]protoimpl.EnumInfo, 10)
-var file_quota_v1_lease_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
+var file_quota_v1_lease_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
 var file_quota_v1_lease_proto_goTypes = []any{
 	(Renewal_Kind)(0),         // 0: quota.v1.Renewal.Kind
 	(Grant_Status)(0),         // 1: quota.v1.Grant.Status
@@ -3535,26 +3613,27 @@ var file_quota_v1_lease_proto_goTypes = []any{
 	(*WatchResponse)(nil),     // 16: quota.v1.WatchResponse
 	(*Switches)(nil),          // 17: quota.v1.Switches
 	(*Policy)(nil),            // 18: quota.v1.Policy
-	(*Plan)(nil),              // 19: quota.v1.Plan
-	(*Limit)(nil),             // 20: quota.v1.Limit
-	(*Weighing)(nil),          // 21: quota.v1.Weighing
-	(*Weight)(nil),            // 22: quota.v1.Weight
-	(*WeighingRow)(nil),       // 23: quota.v1.WeighingRow
-	(*Variant)(nil),           // 24: quota.v1.Variant
-	(*Rate)(nil),              // 25: quota.v1.Rate
-	(*Match)(nil),             // 26: quota.v1.Match
-	(*Gateway)(nil),           // 27: quota.v1.Gateway
-	(*SettleRequest)(nil),     // 28: quota.v1.SettleRequest
-	(*LeaseAccounts)(nil),     // 29: quota.v1.LeaseAccounts
-	(*LeaseAccount)(nil),      // 30: quota.v1.LeaseAccount
-	(*Report)(nil),            // 31: quota.v1.Report
-	(*SettleResponse)(nil),    // 32: quota.v1.SettleResponse
-	(*FrontiersRequest)(nil),  // 33: quota.v1.FrontiersRequest
-	(*FrontiersResponse)(nil), // 34: quota.v1.FrontiersResponse
-	(*Frontier)(nil),          // 35: quota.v1.Frontier
-	(*Receipt)(nil),           // 36: quota.v1.Receipt
-	nil,                       // 37: quota.v1.Gateway.DescriptorsEntry
-	nil,                       // 38: quota.v1.Gateway.HitsEntry
+	(*Likely)(nil),            // 19: quota.v1.Likely
+	(*Plan)(nil),              // 20: quota.v1.Plan
+	(*Limit)(nil),             // 21: quota.v1.Limit
+	(*Weighing)(nil),          // 22: quota.v1.Weighing
+	(*Weight)(nil),            // 23: quota.v1.Weight
+	(*WeighingRow)(nil),       // 24: quota.v1.WeighingRow
+	(*Variant)(nil),           // 25: quota.v1.Variant
+	(*Rate)(nil),              // 26: quota.v1.Rate
+	(*Match)(nil),             // 27: quota.v1.Match
+	(*Gateway)(nil),           // 28: quota.v1.Gateway
+	(*SettleRequest)(nil),     // 29: quota.v1.SettleRequest
+	(*LeaseAccounts)(nil),     // 30: quota.v1.LeaseAccounts
+	(*LeaseAccount)(nil),      // 31: quota.v1.LeaseAccount
+	(*Report)(nil),            // 32: quota.v1.Report
+	(*SettleResponse)(nil),    // 33: quota.v1.SettleResponse
+	(*FrontiersRequest)(nil),  // 34: quota.v1.FrontiersRequest
+	(*FrontiersResponse)(nil), // 35: quota.v1.FrontiersResponse
+	(*Frontier)(nil),          // 36: quota.v1.Frontier
+	(*Receipt)(nil),           // 37: quota.v1.Receipt
+	nil,                       // 38: quota.v1.Gateway.DescriptorsEntry
+	nil,                       // 39: quota.v1.Gateway.HitsEntry
 }
 var file_quota_v1_lease_proto_depIdxs = []int32{
 	11, // 0: quota.v1.RenewRequest.renewals:type_name -> quota.v1.Renewal
@@ -3562,53 +3641,54 @@ var file_quota_v1_lease_proto_depIdxs = []int32{
 	13, // 2: quota.v1.RenewResponse.grants:type_name -> quota.v1.Grant
 	14, // 3: quota.v1.RenewResponse.tenants:type_name -> quota.v1.Tenant
 	1,  // 4: quota.v1.Grant.status:type_name -> quota.v1.Grant.Status
-	20, // 5: quota.v1.Tenant.overrides:type_name -> quota.v1.Limit
+	21, // 5: quota.v1.Tenant.overrides:type_name -> quota.v1.Limit
 	18, // 6: quota.v1.WatchResponse.policy:type_name -> quota.v1.Policy
 	14, // 7: quota.v1.WatchResponse.tenants:type_name -> quota.v1.Tenant
 	17, // 8: quota.v1.WatchResponse.switches:type_name -> quota.v1.Switches
 	18, // 9: quota.v1.WatchResponse.shadow:type_name -> quota.v1.Policy
 	2,  // 10: quota.v1.Switches.mode:type_name -> quota.v1.Switches.Mode
-	20, // 11: quota.v1.Policy.limits:type_name -> quota.v1.Limit
-	19, // 12: quota.v1.Policy.plans:type_name -> quota.v1.Plan
-	27, // 13: quota.v1.Policy.gateways:type_name -> quota.v1.Gateway
-	20, // 14: quota.v1.Plan.limits:type_name -> quota.v1.Limit
-	26, // 15: quota.v1.Limit.match:type_name -> quota.v1.Match
-	3,  // 16: quota.v1.Limit.algorithm:type_name -> quota.v1.Limit.Algorithm
-	25, // 17: quota.v1.Limit.rate:type_name -> quota.v1.Rate
-	4,  // 18: quota.v1.Limit.on_outage:type_name -> quota.v1.Limit.Outage
-	5,  // 19: quota.v1.Limit.enforcement:type_name -> quota.v1.Limit.Enforcement
-	26, // 20: quota.v1.Limit.allow:type_name -> quota.v1.Match
-	26, // 21: quota.v1.Limit.deny:type_name -> quota.v1.Match
-	24, // 22: quota.v1.Limit.variants:type_name -> quota.v1.Variant
-	6,  // 23: quota.v1.Limit.first_touch:type_name -> quota.v1.Limit.FirstTouch
-	7,  // 24: quota.v1.Limit.on_change:type_name -> quota.v1.Limit.OnChange
-	21, // 25: quota.v1.Limit.cost:type_name -> quota.v1.Weighing
-	22, // 26: quota.v1.Weighing.weights:type_name -> quota.v1.Weight
-	23, // 27: quota.v1.Weighing.rows:type_name -> quota.v1.WeighingRow
-	22, // 28: quota.v1.WeighingRow.weights:type_name -> quota.v1.Weight
-	25, // 29: quota.v1.Variant.rate:type_name -> quota.v1.Rate
-	8,  // 30: quota.v1.Rate.calendar:type_name -> quota.v1.Rate.Calendar
-	37, // 31: quota.v1.Gateway.descriptors:type_name -> quota.v1.Gateway.DescriptorsEntry
-	38, // 32: quota.v1.Gateway.hits:type_name -> quota.v1.Gateway.HitsEntry
-	31, // 33: quota.v1.SettleRequest.reports:type_name -> quota.v1.Report
-	29, // 34: quota.v1.SettleRequest.accounts:type_name -> quota.v1.LeaseAccounts
-	30, // 35: quota.v1.LeaseAccounts.limits:type_name -> quota.v1.LeaseAccount
-	36, // 36: quota.v1.SettleResponse.receipts:type_name -> quota.v1.Receipt
-	35, // 37: quota.v1.FrontiersResponse.frontiers:type_name -> quota.v1.Frontier
-	9,  // 38: quota.v1.Receipt.status:type_name -> quota.v1.Receipt.Status
-	10, // 39: quota.v1.LeaseService.Renew:input_type -> quota.v1.RenewRequest
-	15, // 40: quota.v1.LeaseService.Watch:input_type -> quota.v1.WatchRequest
-	28, // 41: quota.v1.LeaseService.Settle:input_type -> quota.v1.SettleRequest
-	33, // 42: quota.v1.LeaseService.Frontiers:input_type -> quota.v1.FrontiersRequest
-	12, // 43: quota.v1.LeaseService.Renew:output_type -> quota.v1.RenewResponse
-	16, // 44: quota.v1.LeaseService.Watch:output_type -> quota.v1.WatchResponse
-	32, // 45: quota.v1.LeaseService.Settle:output_type -> quota.v1.SettleResponse
-	34, // 46: quota.v1.LeaseService.Frontiers:output_type -> quota.v1.FrontiersResponse
-	43, // [43:47] is the sub-list for method output_type
-	39, // [39:43] is the sub-list for method input_type
-	39, // [39:39] is the sub-list for extension type_name
-	39, // [39:39] is the sub-list for extension extendee
-	0,  // [0:39] is the sub-list for field type_name
+	21, // 11: quota.v1.Policy.limits:type_name -> quota.v1.Limit
+	20, // 12: quota.v1.Policy.plans:type_name -> quota.v1.Plan
+	28, // 13: quota.v1.Policy.gateways:type_name -> quota.v1.Gateway
+	19, // 14: quota.v1.Policy.likely:type_name -> quota.v1.Likely
+	21, // 15: quota.v1.Plan.limits:type_name -> quota.v1.Limit
+	27, // 16: quota.v1.Limit.match:type_name -> quota.v1.Match
+	3,  // 17: quota.v1.Limit.algorithm:type_name -> quota.v1.Limit.Algorithm
+	26, // 18: quota.v1.Limit.rate:type_name -> quota.v1.Rate
+	4,  // 19: quota.v1.Limit.on_outage:type_name -> quota.v1.Limit.Outage
+	5,  // 20: quota.v1.Limit.enforcement:type_name -> quota.v1.Limit.Enforcement
+	27, // 21: quota.v1.Limit.allow:type_name -> quota.v1.Match
+	27, // 22: quota.v1.Limit.deny:type_name -> quota.v1.Match
+	25, // 23: quota.v1.Limit.variants:type_name -> quota.v1.Variant
+	6,  // 24: quota.v1.Limit.first_touch:type_name -> quota.v1.Limit.FirstTouch
+	7,  // 25: quota.v1.Limit.on_change:type_name -> quota.v1.Limit.OnChange
+	22, // 26: quota.v1.Limit.cost:type_name -> quota.v1.Weighing
+	23, // 27: quota.v1.Weighing.weights:type_name -> quota.v1.Weight
+	24, // 28: quota.v1.Weighing.rows:type_name -> quota.v1.WeighingRow
+	23, // 29: quota.v1.WeighingRow.weights:type_name -> quota.v1.Weight
+	26, // 30: quota.v1.Variant.rate:type_name -> quota.v1.Rate
+	8,  // 31: quota.v1.Rate.calendar:type_name -> quota.v1.Rate.Calendar
+	38, // 32: quota.v1.Gateway.descriptors:type_name -> quota.v1.Gateway.DescriptorsEntry
+	39, // 33: quota.v1.Gateway.hits:type_name -> quota.v1.Gateway.HitsEntry
+	32, // 34: quota.v1.SettleRequest.reports:type_name -> quota.v1.Report
+	30, // 35: quota.v1.SettleRequest.accounts:type_name -> quota.v1.LeaseAccounts
+	31, // 36: quota.v1.LeaseAccounts.limits:type_name -> quota.v1.LeaseAccount
+	37, // 37: quota.v1.SettleResponse.receipts:type_name -> quota.v1.Receipt
+	36, // 38: quota.v1.FrontiersResponse.frontiers:type_name -> quota.v1.Frontier
+	9,  // 39: quota.v1.Receipt.status:type_name -> quota.v1.Receipt.Status
+	10, // 40: quota.v1.LeaseService.Renew:input_type -> quota.v1.RenewRequest
+	15, // 41: quota.v1.LeaseService.Watch:input_type -> quota.v1.WatchRequest
+	29, // 42: quota.v1.LeaseService.Settle:input_type -> quota.v1.SettleRequest
+	34, // 43: quota.v1.LeaseService.Frontiers:input_type -> quota.v1.FrontiersRequest
+	12, // 44: quota.v1.LeaseService.Renew:output_type -> quota.v1.RenewResponse
+	16, // 45: quota.v1.LeaseService.Watch:output_type -> quota.v1.WatchResponse
+	33, // 46: quota.v1.LeaseService.Settle:output_type -> quota.v1.SettleResponse
+	35, // 47: quota.v1.LeaseService.Frontiers:output_type -> quota.v1.FrontiersResponse
+	44, // [44:48] is the sub-list for method output_type
+	40, // [40:44] is the sub-list for method input_type
+	40, // [40:40] is the sub-list for extension type_name
+	40, // [40:40] is the sub-list for extension extendee
+	0,  // [0:40] is the sub-list for field type_name
 }
 
 func init() { file_quota_v1_lease_proto_init() }
@@ -3622,7 +3702,7 @@ func file_quota_v1_lease_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_quota_v1_lease_proto_rawDesc), len(file_quota_v1_lease_proto_rawDesc)),
 			NumEnums:      10,
-			NumMessages:   29,
+			NumMessages:   30,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

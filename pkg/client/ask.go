@@ -28,6 +28,9 @@ func (r *request) decide(ctx context.Context) Decision {
 	r.before = handover.Of(ctx)
 	r.start(ctx)
 	r.finish(ctx)
+	if r.reserves != nil {
+		r.reserves.took(r.n, r.costs)
+	}
 	if r.set != nil && r.set.Trying {
 		r.c.try(r)
 	}
@@ -77,10 +80,10 @@ func (r *request) limits(ctx context.Context) *agent.Set {
 		if r.decision, refused = r.c.refusal(set); refused {
 			return nil
 		}
+		if r.reserves != nil {
+			r.likely(set.Costs())
+		}
 		if r.weigh(&set.List) == nil {
-			if r.reserves != nil {
-				r.reserves.names = set.Costs().Names()
-			}
 			return set
 		}
 		r.c.refused.Add(1)

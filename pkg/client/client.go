@@ -12,6 +12,7 @@ import (
 
 	"github.com/f4ee788f/quota/internal/core/agent"
 	"github.com/f4ee788f/quota/internal/core/connect"
+	"github.com/f4ee788f/quota/internal/core/likely"
 	"github.com/f4ee788f/quota/internal/core/recovery"
 	"github.com/f4ee788f/quota/internal/core/session"
 	"github.com/f4ee788f/quota/internal/core/switchfile"
@@ -47,6 +48,7 @@ type Client struct {
 
 	requests    sync.Pool // of *request
 	reserved    reservations
+	likely      likely.Table // what reserved requests turned out to cost
 	events      eventTable
 	waiting     atomic.Int64
 	trying      atomic.Int64 // trials that wait for answers

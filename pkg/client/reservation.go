@@ -43,14 +43,18 @@ type Reservation struct {
 	n      int64             // units of requests reserved; the table's
 	attrs  []limit.Attribute // of the request
 	tenant string
-	names  []string // of costs: of totals, but for the first
+	names  []string     // of costs: of totals, but for the first
+	named  *limit.Costs // those of names; nil where no policy decided
+	most   []int64      // that its request's costs may come to, while it is decided
 
-	mu     sync.Mutex
-	state  usage.ReservationState
-	totals []int64         // of each cost: used so far, or committed
-	late   bool            // it was committed after it had ended
-	claims []claim         // what it has of each limit
-	at     *usage.Reserved // the journal's part; nil without
+	mu       sync.Mutex
+	state    usage.ReservationState
+	totals   []int64         // of each cost: used so far, or committed
+	reserved []int64         // of each cost, so far
+	short    uint32          // bits of names: the last Extend of such a cost was denied
+	late     bool            // it was committed after it had ended
+	claims   []claim         // what it has of each limit
+	at       *usage.Reserved // the journal's part; nil without
 
 	entry tableEntry // guarded by reservations.mu
 }
@@ -95,6 +99,27 @@ func (r *Reservation) Totals() (n int64, costs []Cost) {
 		}
 	}
 	return r.totals[0], costs
+}
+
+// Reserved returns how many units of a cost are reserved now: by Reserve, which takes less than the most where the policy
+// says what is likely, and by Extend. A stream that comes near it has to be extended. It is 0 for a cost that the policy
+// does not name, and once the reservation has ended.
+func (r *Reservation) Reserved(cost string) int64 {
+	if r == nil {
+		return 0
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.state != usage.Open {
+		return 0
+	}
+	if cost == limit.Requests {
+		return r.reserved[0]
+	}
+	if i := slices.Index(r.names, cost); i >= 0 {
+		return r.reserved[1+i]
+	}
+	return 0
 }
 
 // lives reports whether the reservation has not ended.
@@ -162,13 +187,18 @@ func (r *Reservation) Commit(m int64, costs ...Cost) error {
 			return err
 		}
 		r.finish(usage.Committed, totals, spent)
+		r.learn()
 		return nil
 	case usage.Committed:
 		if slices.Equal(totals, r.totals) {
 			return nil
 		}
 	case usage.Expired:
-		return r.commitLate(totals)
+		if err := r.commitLate(totals); err != nil {
+			return err
+		}
+		r.learn()
+		return nil
 	}
 	return ErrReservationEnded
 }

@@ -37,6 +37,9 @@ func (c *Client) Reserve(ctx context.Context, n int64, attributes ...Attribute) 
 
 // ReserveRequest is Reserve for a request that may have several costs: see Decide. It has to cost something, and
 // has at most 64 attributes. Its Expires is 0, or 1 second to 1 hour. Otherwise it is denied as ReasonInvalid.
+//
+// Of a cost for which the policy says `reserve`, its units are the most that are reserved. Once twenty requests alike
+// were committed, it is what so many of them cost at most. Reserved tells, and Extend reserves more.
 func (c *Client) ReserveRequest(ctx context.Context, q Request) (*Reservation, Decision) {
 	lasts := c.cfg.reservationTime
 	if q.Expires != 0 {
@@ -58,6 +61,7 @@ func (c *Client) ReserveRequest(ctx context.Context, q Request) (*Reservation, D
 	}
 	for i := range q.Costs { // where no policy is known
 		res.names = append(res.names, strings.Clone(q.Costs[i].Name))
+		res.most = append(res.most, q.Costs[i].Units)
 	}
 	r.reserves = res
 	d := r.decide(ctx)
@@ -66,7 +70,7 @@ func (c *Client) ReserveRequest(ctx context.Context, q Request) (*Reservation, D
 		return nil, d
 	}
 	res.attrs = kept(attributesOf(q.Attributes))
-	res.totals = make([]int64, 1+len(res.names))
+	res.totals, res.most = make([]int64, 1+len(res.names)), nil
 	res.open()
 	if !c.reserved.start(res, time.Now().Add(lasts)) {
 		_ = res.Cancel() // Close came first
@@ -90,6 +94,8 @@ func kept(attributes []limit.Attribute) (all []limit.Attribute) {
 // Extend reserves n more units of requests, and more of other costs: all of them or nothing. Of slots it takes none. It
 // waits as Reserve does. The Decision is ReasonInvalid where the reservation has ended. So it is where a limit would be
 // above 1,000,000,000 units, and after a thousand windows.
+//
+// A denial says that the budget has ended: stop what streams, and Commit what was used.
 func (r *Reservation) Extend(ctx context.Context, n int64, costs ...Cost) Decision {
 	if r == nil || n < 0 || nothing(n, costs) || !r.lives() {
 		if r != nil {
@@ -97,7 +103,8 @@ func (r *Reservation) Extend(ctx context.Context, n int64, costs ...Cost) Decisi
 		}
 		return Decision{Reason: ReasonInvalid}
 	}
-	if _, err := r.read(n, costs); err != nil { // they could not be committed
+	adds, err := r.read(n, costs)
+	if err != nil { // they could not be committed
 		r.c.refused.Add(1)
 		return Decision{Reason: ReasonInvalid}
 	}
@@ -105,11 +112,12 @@ func (r *Reservation) Extend(ctx context.Context, n int64, costs ...Cost) Decisi
 	more := &Reservation{c: r.c, n: n}
 	q.reserves, q.endless = more, true
 	d := q.decide(ctx)
-	if !d.Allowed {
-		return d
-	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if !d.Allowed {
+		r.extended(adds, true)
+		return d
+	}
 	if r.state != usage.Open || !r.takeOver(more) {
 		for i := range more.claims {
 			r.c.spend(&more.claims[i], 0)
@@ -117,6 +125,7 @@ func (r *Reservation) Extend(ctx context.Context, n int64, costs ...Cost) Decisi
 		r.c.refused.Add(1)
 		return Decision{Reason: ReasonInvalid}
 	}
+	r.extended(adds, false)
 	r.c.reserved.extend(r, n)
 	return d
 }

@@ -1,6 +1,9 @@
 package likely
 
-import "sync"
+import (
+	"strings"
+	"sync"
+)
 
 // MaxKeys bounds the keys that a Table knows, some 256 KiB in all. Beyond it the one not used for longest is forgotten,
 // so that whoever invents values makes others be learned anew, and no more.
@@ -31,7 +34,7 @@ func (t *Table) Observe(k Key, n int64) {
 	s := t.of[k]
 	if s == nil {
 		s = t.roomLocked()
-		t.of[k] = s
+		t.of[Key{strings.Clone(k.Cost), strings.Clone(k.Value)}] = s
 	}
 	t.useLocked(s)
 	s.observe(min(max(n, 0), Largest))

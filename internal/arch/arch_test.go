@@ -97,6 +97,7 @@ var stores = []string{
 var rules = []rule{
 	{pkg: "internal/core/calendar", allow: []string{module + "/internal/core/calendar"}, forbid: outside},
 	{pkg: "internal/core/limit", allow: []string{module + "/internal/core/limit", module + "/internal/core/calendar"}, forbid: outside},
+	{pkg: "internal/core/likely", allow: []string{module + "/internal/core/likely"}, forbid: outside},
 	{pkg: "internal/core/lease", allow: []string{module + "/internal/core/lease", module + "/internal/core/limit", module + "/internal/core/calendar"}, forbid: outside},
 	{pkg: "internal/core/ledger", allow: []string{module + "/internal/core/ledger", module + "/internal/core/calendar"}, forbid: outside},
 	{pkg: "internal/billing", allow: []string{module + "/internal/billing", module + "/internal/core/limit", module + "/internal/core/calendar", module + "/internal/sheet"}, forbid: outside},
@@ -205,7 +206,7 @@ func TestRoomsOfTheServer(t *testing.T) {
 
 // The core takes the time as an argument.
 func TestCoreReadsNoClock(t *testing.T) {
-	for _, pkg := range []string{"internal/core/limit", "internal/core/lease", "internal/core/bucket", "internal/core/wheel", "internal/core/renewal", "internal/core/usage", "internal/core/reqcache", "internal/core/table", "internal/core/match", "internal/billing"} {
+	for _, pkg := range []string{"internal/core/limit", "internal/core/lease", "internal/core/bucket", "internal/core/wheel", "internal/core/renewal", "internal/core/usage", "internal/core/reqcache", "internal/core/table", "internal/core/match", "internal/core/likely", "internal/billing"} {
 		for _, use := range uses(t, pkg, "time", "Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick", "NewTicker", "NewTimer") {
 			t.Errorf("%s: the core has no clock", use)
 		}

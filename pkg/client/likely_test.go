@@ -2,6 +2,9 @@ package client
 
 import (
 	"errors"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -171,6 +174,14 @@ func TestLikelyFollowsThePolicy(t *testing.T) {
 		c := dial(t, s)
 		taught(t, c, "small", 100)
 		under := reserving(t, c, "small", 1, 1000)
+		q := c.request(1, []Cost{{"out", 1000}}, attributesOf([]Attribute{model("small")})) // it may be decided again
+		q.reserves = &Reservation{most: []int64{1000}}
+		for i, likely := range []limit.Likely{guessed(1, 1).Likely[0], {}} {
+			want := []int64{103, 1000}[i]
+			if q.likely(limit.NewCosts([]string{"out"}, likely)); q.costs[0].Units != want {
+				t.Errorf("under %+v a request takes %d, want %d", likely, q.costs[0].Units, want)
+			}
+		}
 		for i, change := range []struct {
 			likely []limit.Likely
 			want   int64
@@ -213,5 +224,42 @@ func TestLikelyFollowsThePolicy(t *testing.T) {
 			t.Errorf("of a cost that is always 0, %d are reserved, want 1", got)
 		}
 		shut(t, c)
+	})
+}
+
+// Many gateways' requests reserve, extend and end at once; run with the race detector. Everything committed is billed.
+func TestLikelyIsShared(t *testing.T) {
+	bubble(t, guessed(1, 50_000), func(t *testing.T, s *fake) {
+		s.leases = memstore.New()
+		c := dial(t, s)
+		var all sync.WaitGroup
+		var spent atomic.Int64
+		for g := range 8 {
+			all.Go(func() {
+				random := rand.New(rand.NewPCG(5, uint64(g)))
+				for range 100 {
+					r, _ := c.ReserveRequest(t.Context(), costing(1, []Cost{{"out", 500}}, []Attribute{tenant("a"), model([]string{"small", "large"}[random.IntN(2)])}))
+					if r == nil {
+						continue
+					}
+					var other sync.WaitGroup
+					other.Go(func() { _ = r.Reserved("out") })
+					n := 1 + random.Int64N(400)
+					for r.Reserved("out") < n && r.Extend(t.Context(), 0, Cost{"out", 50}).Allowed {
+					}
+					n = min(n, r.Reserved("out"))
+					if err := r.Commit(1, Cost{"out", n}); err != nil {
+						t.Error(err)
+					}
+					spent.Add(n)
+					other.Wait()
+				}
+			})
+		}
+		all.Wait()
+		shut(t, c)
+		if got := s.billed(func(r ledger.Row) bool { return r.Meter == "out" }); got != spent.Load() || got > 50_000 || got < 45_000 {
+			t.Errorf("%d units are billed, %d were committed; want as many, and nearly the budget", got, spent.Load())
+		}
 	})
 }

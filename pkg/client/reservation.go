@@ -101,8 +101,8 @@ func (r *Reservation) Totals() (n int64, costs []Cost) {
 	return r.totals[0], costs
 }
 
-// Reserved returns how many units of a cost are reserved now: by Reserve, which takes less than the most where the policy
-// says what is likely, and by Extend. A stream that comes near it has to be extended. It is 0 for a cost that the policy
+// Reserved returns how many units of a cost are reserved now, by Reserve and by Extend. Before a stream uses more, it has
+// to be extended. Where the policy says `reserve`, that may be long before the most. It is 0 for a cost that the policy
 // does not name, and once the reservation has ended.
 func (r *Reservation) Reserved(cost string) int64 {
 	if r == nil {

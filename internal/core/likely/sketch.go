@@ -61,7 +61,7 @@ func (s *sketch) observe(n int64) {
 	s.known = min(s.known+1, Needed)
 }
 
-// quantile returns the upper edge of the bucket that has the amount which so many millionths of all do not exceed;
+// quantile returns what so many millionths of the amounts do not exceed, rounded up to its bucket's upper edge. It is
 // false while fewer than Needed are known.
 func (s *sketch) quantile(ppm int64) (n int64, ok bool) {
 	if s.known < Needed {

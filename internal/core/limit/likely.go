@@ -6,8 +6,8 @@ const (
 	MaxQuantilePPM = 999_000
 )
 
-// Likely says that of a cost what is likely is reserved, and not the most: what so many of the requests turned out to
-// cost at most.
+// Likely says that not the most of a cost is reserved, but what is likely. So many of the requests turned out to cost no
+// more.
 type Likely struct {
 	Cost        string // one of the policy's
 	QuantilePPM int64  // millionths of the requests: MinQuantilePPM to MaxQuantilePPM

@@ -1736,7 +1736,7 @@ func (x *Policy) GetLikely() []*Likely {
 	return nil
 }
 
-// Likely says what is reserved of a cost: what so many of the requests turned out to cost at most.
+// Likely says what is reserved of a cost: so many of the requests turned out to cost no more.
 type Likely struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// One of the policy's costs.

@@ -106,6 +106,11 @@ func (x *step) putPartBack(spent, held int64) {
 	used := part - min(held, part)
 	before := max((x.Window-rec.Window)/(x.WindowEnd-x.Window)-1, 0) // windows that it spent a part of each
 	over := max(spent-rec.Lent-before*part-used, 0)                  // this was not its own
+	if larger := rec.Lease.Next; x.r.Spec.EpsilonPPM == 0 && part < larger {
+		// It may have gone over before it heard of the smaller part. What it spent of the larger one must not pass for
+		// what it was lent of the old window, which came too late.
+		over = max(over, min(spent, larger-min(held, larger))-used)
+	}
 	switch {
 	case x.anew():
 		over = 0

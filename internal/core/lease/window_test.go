@@ -41,6 +41,50 @@ func TestAPartStaysOutUntilASmallerOneIsHeardOf(t *testing.T) {
 	}
 }
 
+// A holder goes over to its part of the next window before it hears of a smaller one, granted with units of the old
+// window. Those came too late. It spends the larger part, and others do not have what is between the two.
+func TestALargerPartThatWasSpentDoesNotPassForTheOldWindow(t *testing.T) {
+	const second = 1_000_000
+	var s lease.State
+	edge := leasetest.Window(1000, second, 1_760_000_000_000_000).WindowEnd
+	number, admitted, window := map[string]int64{}, map[string]int64{}, map[string]int64{}
+	renew := func(at int64, holder string, waiting, spent int64) lease.Grant {
+		t.Helper()
+		number[holder]++
+		told := admitted[holder]
+		admitted[holder] += spent
+		r := lease.Renewal{
+			Key: "b", Holder: holder, Number: number[holder], Began: 1, Heard: number[holder] - 1, Largest: 1, Waiting: waiting,
+			Admitted: admitted[holder], Told: told, Window: window[holder], Spec: leasetest.Window(1000, second, edge+at),
+		}
+		r.Spec.EpsilonPPM = 0
+		g, err := s.Renew(edge+at, &r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		window[holder] = r.Spec.WindowStart
+		return g
+	}
+	renew(-900_000, "a", 400, 0)
+	large := renew(-600_000, "a", 100, 400).Next
+	renew(-500_000, "b", 400, 0)
+	renew(-300_000, "b", 10, 400)
+	small := renew(-100_000, "a", 1, 100)
+	if small.Tokens == 0 || small.Next >= large {
+		t.Fatalf("%d units of the old window, and %d after %d of the next: want some, and less", small.Tokens, small.Next, large)
+	}
+	window["a"] += second // by itself
+	spent := large + renew(100_000, "a", 0, large).Tokens
+	for at := int64(200_000); at < second; at += 50_000 {
+		g := renew(at, "b", 1000, 0)
+		admitted["b"] += g.Tokens
+		spent += g.Tokens
+	}
+	if spent > 1000 {
+		t.Errorf("%d units of a strict window of 1000", spent)
+	}
+}
+
 // A store's clock is set back across an edge while a holder is in the window behind it. What it told meanwhile of its part
 // of that window is not granted again once the store is there.
 func TestAStoreSetBackAcrossAnEdgeKeepsWhatItWasTold(t *testing.T) {

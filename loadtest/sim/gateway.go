@@ -165,7 +165,7 @@ func (g *gateway) arrive(r request) {
 	}
 	w.m.arrival(g.place, r)
 	c := g.bucket(r.key)
-	if c.Take(r.units) && c.InTime(r.units, g.clock) {
+	if until := c.Until(); c.Take(r.units) && c.InTime(r.units, until, g.clock) {
 		c.admit(r)
 		return
 	}

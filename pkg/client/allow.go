@@ -156,7 +156,7 @@ func (c *Client) refill(e *agent.Entry, n int64, patient bool) (v bucket.Verdict
 		if v = e.Ask(now, n, lost, patient); v.Attend {
 			c.session.Attend(e)
 		}
-		if !v.Here || e.InTime(n, c.clock) {
+		if !v.Here || e.InTime(n, v.Until, c.clock) {
 			break
 		}
 		now = c.clock() // it stood still between looking at the clock and taking

@@ -324,7 +324,8 @@ func (r *request) askBucket(ctx context.Context, i int) step {
 	if r.mode == limit.ModeAllowAll {
 		return r.admit(h)
 	}
-	if h.taken = h.entry.Take(h.n) && h.entry.InTime(h.n, r.c.clock); h.taken {
+	until := h.entry.Until()
+	if h.taken = h.entry.Take(h.n) && h.entry.InTime(h.n, until, r.c.clock); h.taken {
 		return onward
 	}
 	v, lost := r.c.refill(h.entry, h.n, r.patient && !h.item.Soft)

@@ -165,7 +165,7 @@ func (r *request) answered(ctx context.Context, w *bucket.Waiter) step {
 	i := r.note(w)
 	switch v := w.Verdict(); v.Outcome {
 	case bucket.Admitted:
-		if h := &r.claims[i]; !h.entry.InTime(h.n, r.c.clock) {
+		if h := &r.claims[i]; !h.entry.InTime(h.n, v.Until, r.c.clock) {
 			h.taken = false
 			return r.restart() // the loop served it, and stood still before it heard
 		}

@@ -55,8 +55,10 @@ func (l *Limiter) Allow(ctx context.Context) Decision { return l.AllowN(ctx, 1) 
 
 // AllowN takes n units; see Client.AllowN.
 func (l *Limiter) AllowN(ctx context.Context, n int64) Decision {
-	if e := l.only.Load(); e != nil && n >= 1 && n <= limit.MaxUnits && e.Take(n) && l.inTime(e, n) {
-		return Decision{Allowed: true, by: e}
+	if e := l.only.Load(); e != nil && n >= 1 && n <= limit.MaxUnits {
+		if until := l.until(e); e.Take(n) && e.InTime(n, until, l.c.clock) {
+			return Decision{Allowed: true, by: e}
+		}
 	}
 	d := l.c.AllowN(ctx, n, l.attrs...)
 	if l.only.Load() == nil && !l.c.special.Load() {
@@ -70,15 +72,20 @@ func (l *Limiter) Wait(ctx context.Context) Decision { return l.WaitN(ctx, 1) }
 
 // WaitN takes n units, and waits for them; see Client.WaitN.
 func (l *Limiter) WaitN(ctx context.Context, n int64) Decision {
-	if e := l.only.Load(); e != nil && n >= 1 && n <= limit.MaxUnits && e.Try(n) && l.inTime(e, n) {
-		return Decision{Allowed: true, by: e}
+	if e := l.only.Load(); e != nil && n >= 1 && n <= limit.MaxUnits {
+		if until := l.until(e); e.Try(n) && e.InTime(n, until, l.c.clock) {
+			return Decision{Allowed: true, by: e}
+		}
 	}
 	return l.c.WaitN(ctx, n, l.attrs...)
 }
 
-// inTime reports whether n units were taken in time. A handle of other limits does not touch the bucket's state for that.
-func (l *Limiter) inTime(e *agent.Entry, n int64) bool {
-	return !l.timed.Load() || e.InTime(n, l.c.clock)
+// until is the bucket's Until. A handle of other limits does not touch the bucket's state for that.
+func (l *Limiter) until(e *agent.Entry) int64 {
+	if !l.timed.Load() {
+		return 0
+	}
+	return e.Until()
 }
 
 // resolve has the handle go by a bucket, where exactly one limit decides.

@@ -97,7 +97,8 @@ func (r *request) look() {
 	}
 	r.decision = r.peek(func(it *match.Item, e *agent.Entry, n int64) {
 		h := r.claim(it, e, n, true)
-		h.taken = e.Try(n) && e.InTime(n, r.c.clock)
+		until := e.Until()
+		h.taken = e.Try(n) && e.InTime(n, until, r.c.clock)
 		r.claims = append(r.claims, h)
 	})
 	if !r.decision.Allowed {

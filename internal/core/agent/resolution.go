@@ -86,7 +86,7 @@ func (r *Resolution) Take(n int64, clock func() int64) int {
 		if r.marks>>i&1 != 0 {
 			m.entry.Inherit(n)
 		}
-		if !m.at.Take(n) || r.marks>>i&timed != 0 && !m.entry.InTime(n, clock) {
+		if !r.take(m, i, n, clock) {
 			return i
 		}
 	}
@@ -96,6 +96,15 @@ func (r *Resolution) Take(n int64, clock func() int64) int {
 		}
 	}
 	return int(r.limits)
+}
+
+// take takes n units of limit i, in time.
+func (r *Resolution) take(m *met, i int, n int64, clock func() int64) bool {
+	if r.marks>>i&timed == 0 {
+		return m.at.Take(n)
+	}
+	until := m.entry.Until()
+	return m.at.Take(n) && m.entry.InTime(n, until, clock)
 }
 
 // Units are a request's units of each limit that it meets.
@@ -132,7 +141,7 @@ func (r *Resolution) TakeEach(a *limit.Amounts, units *Units, clock func() int64
 		if r.marks>>i&1 != 0 {
 			m.entry.Inherit(n)
 		}
-		if !m.at.Take(n) || r.marks>>i&timed != 0 && !m.entry.InTime(n, clock) {
+		if !r.take(m, i, n, clock) {
 			return i
 		}
 	}

@@ -128,7 +128,7 @@ func (b *Bucket) enter() *Bucket {
 
 // leave gives the rare up if there is nothing in it, and releases the mutex.
 func (b *Bucket) leave() {
-	if until := b.untilLocked(); until != b.stock.shared.Load().until.Load() {
+	if until := b.untilLocked(); until != b.Until() {
 		b.stock.common().until.Store(until)
 	}
 	if *b.rare == none {

@@ -18,7 +18,8 @@ type Verdict struct {
 	RetryAfter int64 // microseconds; 0 when nothing better than "later" is known
 	Attend     bool  // the owner is to look at the bucket before its time
 	Never      bool  // of a denial: the whole bucket never has as many units
-	Here       bool  // of an admission: the units were taken here, and are to be in time; see InTime
+	Here       bool  // of an admission: the units were taken here
+	Until      int64 // and are to be in time; see InTime
 	Window     int64 // that these are of; 0 without windows
 }
 
@@ -42,7 +43,7 @@ func (b *Bucket) Ask(now, n int64, lost, patient bool) Verdict {
 			if b.stock.units()+b.aside() == 0 {
 				b.shutLocked(now, lost) // or the next would open it to be denied
 			}
-			return Verdict{Outcome: Admitted, Attend: b.early || again, Here: true, Window: b.window}
+			return Verdict{Outcome: Admitted, Attend: b.early || again, Here: true, Until: b.untilLocked(), Window: b.window}
 		}
 	}
 	v := b.withoutLocked(now, n, lost, patient || b.queues)

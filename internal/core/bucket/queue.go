@@ -135,7 +135,9 @@ func (b *Bucket) decideLocked(decide func(*Waiter) Verdict) (decided []*Waiter) 
 			continue
 		}
 		b.removeLocked(at)
-		w.verdict, w.window = v, b.window
+		if w.verdict, w.window = v, b.window; v.Outcome == Admitted {
+			w.verdict.Until = b.untilLocked()
+		}
 		decided = append(decided, w)
 	}
 	return decided

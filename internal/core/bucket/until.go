@@ -3,10 +3,14 @@ package bucket
 // A unit of a window must not be spent in the next one, nor one of a strict limit once others may have it. The owner
 // empties the cell in time, but it may be late: busy, or stopped. So requests for such limits look at the clock.
 
+// Until is when units that are here may no longer be spent, microseconds of the bucket's clock; 0 for never. It takes no
+// mutex.
+func (b *Bucket) Until() int64 { return b.stock.shared.Load().until.Load() }
+
 // InTime ends a Take or Try that had n units. It reports whether they were taken in time, and puts them back if not.
-// On false the caller asks, as after a Take without success. clock is read where a limit is limit.Limit.Timed.
-func (b *Bucket) InTime(n int64, clock func() int64) bool {
-	until := b.stock.shared.Load().until.Load()
+// On false the caller asks, as after a Take without success. until is what Until said before them: the next window may
+// have begun since, which has none of these units. clock is read where a limit is limit.Limit.Timed.
+func (b *Bucket) InTime(n, until int64, clock func() int64) bool {
 	if until == 0 {
 		return true
 	}

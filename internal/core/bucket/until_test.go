@@ -22,7 +22,7 @@ func TestAUnitPutBackLateIsNotOfTheNextWindow(t *testing.T) {
 		ValidFrom: 100 * second, ValidUntil: 110 * second,
 	})
 	now, admitted := b.beginAt+1, 0
-	if !b.Take(1) || b.InTime(1, func() int64 {
+	if until := b.Until(); !b.Take(1) || b.InTime(1, until, func() int64 {
 		if b.Ask(now, 1, false, false).Outcome == Admitted {
 			admitted++
 		}
@@ -35,6 +35,28 @@ func TestAUnitPutBackLateIsNotOfTheNextWindow(t *testing.T) {
 	}
 	if told := b.Renew(now, false).Admitted; admitted != 5 || told != 6 {
 		t.Errorf("%d admitted and %d told, want the 5 of the window, and the unit of the one before", admitted, told)
+	}
+}
+
+// Another request goes over to the next window between a unit's taking and the look at the clock. The unit is of the
+// window before, and is not spent in the next.
+func TestAUnitTakenAsTheWindowTurnedIsLate(t *testing.T) {
+	const second = 1_000_000
+	b := Of(&limit.Limit{
+		Name: "l", Algorithm: limit.FixedWindow, Rate: limit.Rate{Units: 20, Per: 10 * time.Second}, Enforcement: limit.Strict,
+	})
+	b.Apply(second, lease.Grant{
+		Number: b.Renew(second, false).Number, Tokens: 5, Next: 5, TTL: 2 * second, Reset: second,
+		ValidFrom: 100 * second, ValidUntil: 110 * second,
+	})
+	until := b.Until()
+	taken, now := b.Take(1), b.beginAt+1
+	admitted := 0
+	for b.Ask(now, 1, false, false).Outcome == Admitted {
+		admitted++
+	}
+	if !taken || admitted != 5 || b.InTime(1, until, func() int64 { return now }) {
+		t.Errorf("%d of the next window admitted, want its 5 and not one more", admitted)
 	}
 }
 
@@ -51,7 +73,7 @@ func TestNoUnitIsTakenInTheRestOfAMillisecond(t *testing.T) {
 		Number: number, Tokens: 5, TTL: edge - second - 20, Reset: edge - second - 20, ValidFrom: 100 * second, ValidUntil: 101 * second,
 	}}, 1) // 20 microseconds after it was asked
 	b.Apply(second+40, wire.GrantFromProto(&said).Grant)
-	if !b.Take(1) || b.InTime(1, func() int64 { return edge }) {
+	if until := b.Until(); !b.Take(1) || b.InTime(1, until, func() int64 { return edge }) {
 		t.Error("no unit, or one of a window that is over")
 	}
 }

@@ -203,7 +203,7 @@ func (e *Envoy) book(ctx context.Context, reports []client.Request) error {
 	case !errors.As(err, &why):
 	case why.Reason == client.ReasonInvalid:
 		e.metrics.count(doorEnvoy, resultBadRequest)
-		return status.Error(codes.InvalidArgument, "nothing was booked: the tenant's id is malformed")
+		return status.Error(codes.InvalidArgument, err.Error())
 	case why.Reason == client.ReasonNoPlan:
 		e.metrics.count(doorEnvoy, resultBadRequest)
 		return status.Error(codes.FailedPrecondition, "nothing was booked: the tenant is under no plan")

@@ -101,3 +101,38 @@ func TestEnvoyHitsOfACost(t *testing.T) {
 		t.Errorf("the ledger has %v, want 2 requests and 6100 tokens", got)
 	}
 }
+
+// A report is as many units of a limit as its weights make of it, above a billion too. What is more than any report may be is refused with
+// a sentence, and logged.
+func TestEnvoyReportsAreWeighed(t *testing.T) {
+	n := newEnvoyNode(t, `
+gateways: {envoy: {domain: edge, descriptors: {tenant: tenant}, after: [used], hits: tokens}}
+costs: [tokens]
+default_plan: free
+plans:
+  free:
+    limits:
+      - {name: spend, by: [tenant], rate: 5000/hour, burst: 5000, cost: {tokens: 4.5}, meter: spend}
+      - {name: tokens, by: [tenant], cost: tokens, meter: tokens}
+  dear:
+    limits: [{name: spend, by: [tenant], rate: 5000/hour, burst: 5000, cost: {tokens: 1000.5}, meter: spend}]
+tenants: [{id: acme, plan: free}, {id: dear, plan: dear}]
+`)
+	n.want("300,000,000 hits", ok, edge(own(descriptor("tenant=acme", "used="), 300_000_000)), ok)
+	n.want("while they are owed", over, edge(descriptor("tenant=acme")), over)
+	n.want("as many as a report may have", ok, edge(own(descriptor("tenant=acme", "used="), 16_000_000_000)), ok)
+	n.want("and an odd one", ok, edge(own(descriptor("tenant=acme", "used="), 1_000_000_001)), ok)
+	n.want("a billion of 1000", ok, edge(own(descriptor("tenant=dear", "used="), 999_500_249)), ok)
+	_, err := n.ask(edge(own(descriptor("tenant=dear", "used="), 999_500_250)))
+	if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "limit spend makes more than 1000000000000 units") {
+		t.Errorf("got %v, want a sentence", err)
+	}
+	got := n.end("acme", "dear")
+	tokens := int64(300_000_000 + 16_000_000_000 + 1_000_000_001)
+	if spend := (tokens*9 + 1) / 2; got[0]["tokens"][0] != tokens || got[0]["spend"][0] != spend {
+		t.Errorf("the ledger has %v of acme, want %d tokens, and %d of spend", got[0], tokens, spend)
+	}
+	if spend := int64(999_999_999_125); got[1]["spend"][0] != spend {
+		t.Errorf("the ledger has %v of dear, want %d of spend", got[1], spend)
+	}
+}

@@ -120,7 +120,7 @@ func eventProblem(err error, batch bool) error {
 		status, detail = row.Status, fmt.Sprintf("%s: %s", errEvent, why.Reason)
 		switch why.Reason {
 		case client.ReasonInvalid:
-			detail += ": its tenant is no valid name, or a limit's units are out of range"
+			detail = fmt.Sprintf("%s: %v", errEvent, why.Fault)
 		case client.ReasonNoPlan:
 			detail += ": its tenant is not known, or has no plan"
 		default:

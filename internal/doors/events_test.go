@@ -68,7 +68,7 @@ func TestEventsExamples(t *testing.T) {
 		t.Errorf("again: %s, want %s", got, want)
 	}
 	w := send(door, typeBatch, `[{"specversion":"1.0","id":"a","source":"s","type":"t","subject":"acme"},{"specversion":"1.0","id":"b","source":"s","type":"t","subject":"a b"}]`)
-	if s.checkAnswer(EventsPath, w); w.Code != http.StatusBadRequest || !strings.Contains(w.Body.String(), "events[1]: the event cannot be booked: invalid") {
+	if s.checkAnswer(EventsPath, w); w.Code != http.StatusBadRequest || !strings.Contains(w.Body.String(), "events[1]: the event cannot be booked: the tenant") {
 		t.Errorf("a tenant of no valid name: %d %s", w.Code, w.Body)
 	}
 	bare := NewEvents(dialAt(t, addr, client.WithFirstWait(30*time.Second)), defaultEventMap(t), newMetrics(t))

@@ -212,7 +212,7 @@ func refusalOf(err error) error {
 	case errors.As(err, &not) && (not.Reason == client.ReasonNoPlan):
 		return refuse(codes.FailedPrecondition, "nothing was booked: the tenant is under no plan any more")
 	case errors.As(err, &not) && not.Reason == client.ReasonInvalid:
-		return refuse(codes.InvalidArgument, "nothing was booked: a limit cannot count these costs")
+		return refuse(codes.InvalidArgument, "nothing was booked: %v", not.Fault)
 	}
 	return refuse(codes.Unavailable, "%v", err)
 }

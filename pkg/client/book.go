@@ -6,21 +6,32 @@ import (
 	"fmt"
 
 	"github.com/f4ee788f/quota/internal/core/agent"
+	"github.com/f4ee788f/quota/internal/core/limit"
 )
 
 // NotBookedError says why a call to Book booked nothing. Reason is ReasonInvalid, ReasonNoPlan, ReasonClosed,
 // ReasonOverloaded, or ReasonUnknown where the policy or the tenant is not known here.
-type NotBookedError struct{ Reason Reason }
+type NotBookedError struct {
+	Reason Reason
+	Fault  error // says what is invalid; nil with other reasons
+}
 
 // Error implements error.
 func (e *NotBookedError) Error() string {
+	if e.Fault != nil {
+		return fmt.Sprintf("client: nothing was booked: %v", e.Fault)
+	}
 	return fmt.Sprintf("client: nothing was booked: %s", e.Reason)
 }
+
+// Unwrap returns the fault.
+func (e *NotBookedError) Unwrap() error { return e.Fault }
 
 // Book counts usage that happened already, of one or several requests. Every limit that applies admits it, and it is
 // billed; nothing denies it. Units that a limit does not have become a debt, paid with the units it gets next. Later
 // requests are denied until then. Book works without a lease, in an outage, and beyond the burst. It also works for a
-// tenant that is suspended, capped or switched off. Each request may have 0 to 1,000,000,000 units.
+// tenant that is suspended, capped or switched off. Each request may have 0 to 1,000,000,000 units of each cost, of which
+// a limit makes 1,000,000,000,000 at most.
 //
 // All requests are booked, or none is and the error is a *NotBookedError. Book waits for the server only where a tenant
 // is not known yet, no longer than ctx and WithMaxWait. Limits of slots are left out.
@@ -44,7 +55,7 @@ func (c *Client) Book(ctx context.Context, requests ...Request) error {
 		case !errors.Is(err, agent.ErrGone):
 			return err
 		case c.closed.Load():
-			return &NotBookedError{ReasonClosed}
+			return &NotBookedError{Reason: ReasonClosed}
 		}
 	}
 }
@@ -54,38 +65,53 @@ func (c *Client) Book(ctx context.Context, requests ...Request) error {
 func (c *Client) charges(ctx context.Context, requests []Request) (all []claim, err error) {
 	for i := 0; i < len(requests) && err == nil; i++ {
 		r := c.request(requests[i].Units, requests[i].Costs, attributesOf(requests[i].Attributes))
-		r.endless = true
+		r.endless, r.booked = true, true
 		all, err = r.charges(ctx, all)
 		r.end()
 	}
 	if err == nil && c.closed.Load() {
-		err = &NotBookedError{ReasonClosed} // what was entered before is waited for
+		err = &NotBookedError{Reason: ReasonClosed} // what was entered before is waited for
 	}
 	return all, err
 }
 
-// bookable reports whether the request's costs can be. What was measured is over, and may have been weighed by an
-// earlier policy. So costs that the policy does not name, and limits that have no weights, lose nothing at the others. A
-// limit that would count more than limit.MaxUnits counts these.
-func (r *request) bookable() bool {
-	if r.measured {
-		return distinct(r.costs)
+func invalid(fault error) error { return &NotBookedError{Reason: ReasonInvalid, Fault: fault} }
+
+// fault says why find takes the request for invalid.
+func (r *request) fault() error {
+	if inRange(r.n, r.costs) {
+		return errors.New("the tenant's id is malformed")
 	}
-	return r.weigh(&r.set.List) == nil
+	return fmt.Errorf("a request has 0 to %d units of each cost, and %d costs at most", int64(limit.MaxUnits), limit.MaxCosts)
+}
+
+// bookable says why the request's costs cannot be; nil where they can. What was measured is over, and may have been
+// weighed by an earlier policy. So costs that the policy does not name, and limits that have no weights, lose nothing at
+// the others. A limit that would count more than limit.MaxUnits counts these.
+func (r *request) bookable() error {
+	switch {
+	case !r.measured:
+		return r.weigh(&r.set.List)
+	case !distinct(r.costs):
+		return errors.New("a cost is named twice")
+	}
+	return nil
 }
 
 // charges adds those of one request.
 func (r *request) charges(ctx context.Context, all []claim) ([]claim, error) {
 	var why Reason
 	switch r.set, why = r.find(ctx); {
+	case why == ReasonInvalid:
+		return all, invalid(r.fault())
 	case r.set == nil:
-		return all, &NotBookedError{why}
+		return all, &NotBookedError{Reason: why}
 	case r.set.Refusal == agent.NoPlan, r.set.Refusal != agent.NotRefused && len(r.set.Items) == 0:
-		return all, &NotBookedError{ReasonNoPlan}
+		return all, &NotBookedError{Reason: ReasonNoPlan}
 	}
-	if !r.bookable() {
+	if err := r.bookable(); err != nil {
 		r.c.refused.Add(1)
-		return all, &NotBookedError{ReasonInvalid}
+		return all, invalid(err)
 	}
 	if r.looks() {
 		return all, nil
@@ -109,7 +135,7 @@ func (r *request) charges(ctx context.Context, all []claim) ([]claim, error) {
 				continue // it is only tried
 			case err != nil:
 				r.crowded()
-				return all, &NotBookedError{ReasonOverloaded}
+				return all, &NotBookedError{Reason: ReasonOverloaded}
 			}
 			h := claim{item: it, entry: e, n: n, window: windowOf(it, e)}
 			r.weighs(&h, list.Costs())

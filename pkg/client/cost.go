@@ -93,7 +93,7 @@ func (r *request) cost(list *agent.List) error {
 }
 
 // weighed returns the units that a limit makes of the request's costs. With an error these are none where it has no
-// weights, and limit.MaxUnits where it would make more.
+// weights. Where it would make more than limit.MaxUnits they are that many, or none of a request that is booked.
 func (r *request) weighed(it *match.Item) (int64, error) {
 	if !it.Weighs {
 		return r.n, nil
@@ -102,6 +102,12 @@ func (r *request) weighed(it *match.Item) (int64, error) {
 	if !ok {
 		return 0, fmt.Errorf("limit %s has no weights for a request whose %s is %s", it.Rule.Limit.Name, it.Rule.Limit.Cost.By,
 			limit.Quote(match.Lookup(r.attrs, it.Rule.Limit.Cost.By)))
+	}
+	if r.booked {
+		if n, ok := w.Booked(&r.amounts); ok {
+			return n, nil
+		}
+		return 0, tooMany(it, limit.MaxBooked)
 	}
 	return unitsOf(it, w, &r.amounts)
 }
@@ -120,9 +126,13 @@ func (h *claim) unitsOf(n int64, costs []Cost) (int64, error) {
 func unitsOf(it *match.Item, w *limit.Weights, a *limit.Amounts) (int64, error) {
 	n, ok := w.Units(a)
 	if !ok {
-		return limit.MaxUnits, fmt.Errorf("limit %s makes more than %d units of the costs", it.Rule.Limit.Name, int64(limit.MaxUnits))
+		return limit.MaxUnits, tooMany(it, limit.MaxUnits)
 	}
 	return n, nil
+}
+
+func tooMany(it *match.Item, most int64) error {
+	return fmt.Errorf("limit %s makes more than %d units of the costs", it.Rule.Limit.Name, most)
 }
 
 // units is weighed after weigh found no fault.

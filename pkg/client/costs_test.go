@@ -125,8 +125,10 @@ func TestInvalidCosts(t *testing.T) {
 			if r, d := c.ReserveRequest(t.Context(), q); r != nil || d.Reason != ReasonInvalid {
 				t.Errorf("%s reserved: %+v %s", name, d, d.Reason)
 			}
-			if err := c.Book(t.Context(), costing(1, nil, who), q); !errors.As(err, &why) || why.Reason != ReasonInvalid {
-				t.Errorf("%s booked: %v", name, err)
+			if name != "too much of a sum" { // more may be booked than asked for
+				if err := c.Book(t.Context(), costing(1, nil, who), q); !errors.As(err, &why) || why.Reason != ReasonInvalid || why.Fault == nil {
+					t.Errorf("%s booked: %v", name, err)
+				}
 			}
 			ds := c.AllowTogether(t.Context(), []Request{costing(1, []Cost{{"in", 1}}, who), q})
 			if !ds[0].Allowed || ds[1].Allowed || ds[1].Reason != ReasonInvalid {

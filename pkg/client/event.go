@@ -71,7 +71,7 @@ func (c *Client) BookEvents(ctx context.Context, events ...Event) (booked int, e
 		case !errors.Is(err, agent.ErrGone):
 			return booked, err
 		case c.closed.Load():
-			return 0, &NotBookedError{ReasonClosed}
+			return 0, &NotBookedError{Reason: ReasonClosed}
 		}
 	}
 }
@@ -120,7 +120,7 @@ func (c *Client) tryEvents(ctx context.Context, events []Event) (booked int, err
 		}
 	}
 	if c.closed.Load() { // what was entered before is waited for
-		return 0, &NotBookedError{ReasonClosed}
+		return 0, &NotBookedError{Reason: ReasonClosed}
 	}
 	return c.bookAll(all)
 }

@@ -66,7 +66,7 @@ func (r *Reservation) charges(totals []int64) ([]claim, error) {
 			return nil, err
 		}
 		if r.c.closed.Load() {
-			return nil, &NotBookedError{ReasonClosed}
+			return nil, &NotBookedError{Reason: ReasonClosed}
 		}
 	}
 }
@@ -80,7 +80,7 @@ func (r *Reservation) tryCharges(totals []int64) (claims []claim, err error) {
 		return claims, err
 	}
 	if r.c.closed.Load() {
-		return claims, &NotBookedError{ReasonClosed}
+		return claims, &NotBookedError{Reason: ReasonClosed}
 	}
 	n, costs = r.costs(r.totals)
 	for i := range claims {

@@ -245,24 +245,32 @@ func (w *Weights) Units(a *Amounts) (int64, bool) {
 	if i := w.only; i < several {
 		return a[i], true
 	}
-	return w.sum(a)
+	return w.sum(a, MaxUnits)
 }
 
-// sum is Units of several costs.
-func (w *Weights) sum(a *Amounts) (n int64, ok bool) {
+// Booked is Units of what happened already. It reports false where there are more than MaxBooked.
+func (w *Weights) Booked(a *Amounts) (int64, bool) {
+	if i := w.only; i < several {
+		return a[i], true
+	}
+	return w.sum(a, MaxBooked)
+}
+
+// sum is the units of several costs. It reports false where there are more than most.
+func (w *Weights) sum(a *Amounts, most int64) (n int64, ok bool) {
 	if !w.small {
-		return w.large(a)
+		return w.large(a, most)
 	}
 	sum := int64(Micro - 1)
 	for i := range w.terms {
 		sum += w.terms[i].micros * a[w.terms[i].cost]
 	}
 	n = sum / Micro
-	return n, n <= MaxUnits
+	return n, n <= most
 }
 
-// large is Units where the sum may need more than a word.
-func (w *Weights) large(a *Amounts) (n int64, ok bool) {
+// large is sum where that may need more than a word.
+func (w *Weights) large(a *Amounts, most int64) (n int64, ok bool) {
 	high, low := uint64(0), uint64(Micro-1)
 	for i := range w.terms {
 		// Each is below 10^24, and there are at most 16: far below 2^128.
@@ -272,8 +280,8 @@ func (w *Weights) large(a *Amounts) (n int64, ok bool) {
 		high += h + carry
 	}
 	if high != 0 {
-		return 0, false // 2^64 micros are more than MaxUnits
+		return 0, false // 2^64 micros are more than MaxBooked
 	}
 	low /= Micro
-	return int64(low), low <= MaxUnits
+	return int64(low), low <= uint64(most)
 }

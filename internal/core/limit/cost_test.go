@@ -67,7 +67,7 @@ func TestUnitsAreExact(t *testing.T) {
 		}
 		return r.Int64N(r.Int64N(most) + 1)
 	}
-	over, rounded := 0, 0
+	over, rounded, booked := 0, 0, 0
 	for range 200_000 {
 		var weights []Weight
 		for _, i := range r.Perm(len(all))[:1+r.IntN(len(all))] {
@@ -92,9 +92,15 @@ func TestUnitsAreExact(t *testing.T) {
 		} else if !fits {
 			over++
 		}
+		n, ok = newWeights(weights, costs).Booked(&a)
+		if fits := want.Cmp(big.NewInt(MaxBooked)) <= 0; ok != fits || ok && n != want.Int64() {
+			t.Fatalf("%v of %v that happened are %d, %t; want %v, %t", weights, a, n, ok, want, fits)
+		} else if fits && n > MaxUnits {
+			booked++
+		}
 	}
-	if over < 1000 || rounded < 1000 {
-		t.Errorf("%d were too many and %d were rounded; the cases are too alike", over, rounded)
+	if over < 1000 || rounded < 1000 || booked < 1000 {
+		t.Errorf("%d were too many, %d were rounded and %d booked above MaxUnits; the cases are too alike", over, rounded, booked)
 	}
 }
 

@@ -31,9 +31,10 @@ const (
 	MaxVariants     = 16            // of a limit
 	// Units a second of any rate: in micro-tokens below 2^53. So is what windows are spread by.
 	MaxFlow       = 1_000_000_000
-	MaxWait       = time.Hour    // that a request waits its turn
-	MaxHold       = time.Hour    // that a silent agent's share is kept
-	MaxOveragePPM = 1000 * Micro // a thousand times the limit
+	MaxBooked     = 1000 * MaxUnits // that a limit makes of one request which happened already
+	MaxWait       = time.Hour       // that a request waits its turn
+	MaxHold       = time.Hour       // that a silent agent's share is kept
+	MaxOveragePPM = 1000 * Micro    // a thousand times the limit
 )
 
 // Algorithm is how a limit turns a rate into decisions.

@@ -57,9 +57,19 @@ var conformance = map[string]func(n *envoyNode){
 		n.want("30 of 30", ok, edge(own(descriptor("tenant=i"), 15), own(descriptor("tenant=i"), 15)), ok, ok)
 	},
 	"negative hits": func(n *envoyNode) {
-		d := own(descriptor("tenant=j"), 5)
-		d.IsNegativeHits = true
-		n.refuses(codes.InvalidArgument, edge(d))
+		n.want("the lease", ok, edge(descriptor("tenant=j")), ok)
+		n.want("all that is left", ok, edge(own(descriptor("tenant=j"), 29)), ok)
+		n.want("20 back", ok, edge(negative(own(descriptor("tenant=j"), 20))), ok)
+		n.want("of which 1 is taken, beside 4 more back", ok, edge(negative(own(descriptor("tenant=j"), 4)), descriptor("tenant=j")), ok, ok)
+		n.want("23 of 23", ok, edge(own(descriptor("tenant=j"), 23)), ok)
+		n.want("and no more", over, edge(descriptor("tenant=j")), over)
+	},
+	"negative hits beyond what was taken": func(n *envoyNode) {
+		n.want("of nothing", ok, edge(negative(own(descriptor("tenant=j2"), 1_000))), ok)
+		n.want("5", ok, edge(own(descriptor("tenant=j2"), 5)), ok)
+		n.want("far more than that", ok, edge(negative(own(descriptor("tenant=j2"), math.MaxUint64))), ok)
+		n.want("30 at most", over, edge(own(descriptor("tenant=j2"), 31)), over)
+		n.want("of no tenant", ok, edge(negative(descriptor("colour=red"))), ok)
 	},
 	"hits beyond a billion": func(n *envoyNode) {
 		n.want("a billion and one", over, edge(own(descriptor("tenant=k"), 1_000_000_001)), over)
@@ -133,6 +143,12 @@ var conformance = map[string]func(n *envoyNode){
 			n.t.Errorf("got %v, want UNAVAILABLE", err)
 		}
 	},
+}
+
+// negative gives a descriptor's hits back.
+func negative(d *rlcommon.RateLimitDescriptor) *rlcommon.RateLimitDescriptor {
+	d.IsNegativeHits = true
+	return d
 }
 
 func (n *envoyNode) refuses(want codes.Code, r *rls.RateLimitRequest) {

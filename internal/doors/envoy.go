@@ -28,6 +28,7 @@ type EnvoyClient interface {
 	Decide(ctx context.Context, q client.Request) client.Decision
 	AllowTogether(ctx context.Context, requests []client.Request) []client.Decision
 	Book(ctx context.Context, requests ...client.Request) error
+	Refund(ctx context.Context, requests ...client.Request) (whole bool, err error)
 	PolicyVersion() int64
 	Gateways() []client.Gateway
 }
@@ -86,8 +87,8 @@ func (e *Envoy) mapping() *mapping {
 	return m.mapping
 }
 
-// ShouldRateLimit decides all descriptors as one; each is a request to the limits. It books those that report usage
-// after the fact. See docs/doors.md for what each field means here. INVALID_ARGUMENT means that a request cannot be
+// ShouldRateLimit decides all descriptors as one; each is a request to the limits. Before that it books those that
+// report usage after the fact, and gives back those with negative hits. See docs/doors.md for what each field means here. INVALID_ARGUMENT means that a request cannot be
 // understood. UNAVAILABLE means that nothing can be decided, so that Envoy's own failure mode applies.
 func (e *Envoy) ShouldRateLimit(ctx context.Context, r *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
 	w, hits, err := e.read(ctx, r)
@@ -96,7 +97,7 @@ func (e *Envoy) ShouldRateLimit(ctx context.Context, r *rls.RateLimitRequest) (*
 	}
 	questions := make([]client.Request, len(r.GetDescriptors())) // without attributes they are unlimited
 	md, _ := metadata.FromIncomingContext(ctx)
-	var reports []client.Request
+	var reports, refunds []client.Request
 	tooLarge := false
 	for i, d := range r.GetDescriptors() {
 		if w == nil {
@@ -105,6 +106,8 @@ func (e *Envoy) ShouldRateLimit(ctx context.Context, r *rls.RateLimitRequest) (*
 		q := w.request(d, hits[i], md)
 		switch {
 		case q.Attributes == nil:
+		case hits[i] < 0:
+			refunds = append(refunds, refundOf(q))
 		case !w.reports(d):
 			questions[i] = q
 			tooLarge = tooLarge || hits[i] > limit.MaxUnits
@@ -113,6 +116,9 @@ func (e *Envoy) ShouldRateLimit(ctx context.Context, r *rls.RateLimitRequest) (*
 		}
 	}
 	if err := e.book(ctx, reports); err != nil {
+		return nil, err
+	}
+	if err := e.refund(ctx, refunds); err != nil {
 		return nil, err
 	}
 	decide := e.decide
@@ -142,16 +148,13 @@ func (e *Envoy) read(ctx context.Context, r *rls.RateLimitRequest) (w *words, hi
 	if n := len(r.GetDescriptors()); n == 0 || n > maxDescriptors {
 		return nil, nil, status.Errorf(codes.InvalidArgument, "rate limit descriptor list must have 1 to %d entries, got %d", maxDescriptors, n)
 	}
-	if hits, err = hitsOf(r); err != nil {
-		return nil, nil, err
-	}
 	m := e.mapping()
 	if m == nil {
 		e.metrics.count(doorEnvoy, resultUnavailable)
 		e.owed.blind.Add(1)
 		return nil, nil, status.Error(codes.Unavailable, "no policy is known: the quota server was never reached")
 	}
-	return m.of(r.GetDomain()), hits, nil
+	return m.of(r.GetDomain()), hitsOf(r), nil
 }
 
 // parts is a report of so many hits, as requests that may be booked. What is above mostReported is lost.
@@ -189,7 +192,6 @@ func (e *Envoy) book(ctx context.Context, reports []client.Request) error {
 		return nil
 	}
 	err := e.client.Book(ctx, reports...)
-	var why *client.NotBookedError
 	switch {
 	case err == nil:
 		e.metrics.count(doorEnvoy, resultBooked)
@@ -199,6 +201,12 @@ func (e *Envoy) book(ctx context.Context, reports []client.Request) error {
 		return nil
 	}
 	e.owed.lost(err, reports...)
+	return e.notBooked(err)
+}
+
+// notBooked is an error of Book or Refund as Envoy has it.
+func (e *Envoy) notBooked(err error) error {
+	var why *client.NotBookedError
 	switch {
 	case !errors.As(err, &why):
 	case why.Reason == client.ReasonInvalid:
@@ -210,6 +218,28 @@ func (e *Envoy) book(ctx context.Context, reports []client.Request) error {
 	}
 	e.metrics.count(doorEnvoy, resultUnavailable)
 	return status.Error(codes.Unavailable, err.Error())
+}
+
+// refundOf is a request of negative hits as what is to be given back.
+func refundOf(q client.Request) client.Request {
+	return ofHits(q, min(-*hitsIn(&q), limit.MaxUnits))
+}
+
+// refund gives back what descriptors with negative hits say was not needed, as far as it can be. Where a tenant is not
+// known here nothing was taken for it.
+func (e *Envoy) refund(ctx context.Context, refunds []client.Request) error {
+	if len(refunds) == 0 {
+		return nil
+	}
+	switch whole, err := e.client.Refund(ctx, refunds...); {
+	case whole:
+		e.metrics.count(doorEnvoy, resultRefunded)
+	case err == nil || later(err):
+		e.metrics.count(doorEnvoy, resultKept)
+	default:
+		return e.notBooked(err)
+	}
+	return nil
 }
 
 // undecided reports whether only a fault of the service kept it from an answer. Then Envoy's own failure mode decides.
@@ -227,9 +257,9 @@ func undecided(decisions []client.Decision) (reason client.Reason, failed bool) 
 	return reason, failed
 }
 
-// hitsOf returns the cost of each descriptor. It is its own addend, where 0 only checks, or else the request's, where 0
-// means that none was given.
-func hitsOf(r *rls.RateLimitRequest) ([]int64, error) {
+// hitsOf returns the cost of each descriptor, below 0 where it is to be given back. It is its own addend, where 0 only
+// checks, or else the request's, where 0 means that none was given.
+func hitsOf(r *rls.RateLimitRequest) []int64 {
 	all := int64(r.GetHitsAddend())
 	if all == 0 {
 		all = 1
@@ -237,14 +267,14 @@ func hitsOf(r *rls.RateLimitRequest) ([]int64, error) {
 	hits := make([]int64, len(r.GetDescriptors()))
 	for i, d := range r.GetDescriptors() {
 		hits[i] = all
-		if d.GetIsNegativeHits() {
-			return nil, status.Errorf(codes.InvalidArgument, "descriptor %d: is_negative_hits: admitted units are billed and cannot be taken back here", i)
-		}
 		if own := d.GetHitsAddend(); own != nil {
 			hits[i] = int64(min(own.GetValue(), math.MaxInt64))
 		}
+		if d.GetIsNegativeHits() {
+			hits[i] = -hits[i]
+		}
 	}
-	return hits, nil
+	return hits
 }
 
 // unlimited is the decision on a descriptor that no limit holds.

@@ -246,8 +246,6 @@ func TestEnvoysWordsForRates(t *testing.T) {
 
 func TestEnvoyRefusesWhatItCannotUnderstand(t *testing.T) {
 	e := newEnvoy(t, dial(t))
-	negative := descriptor("x-tenant=acme")
-	negative.IsNegativeHits = true
 	many := &rls.RateLimitRequest{Domain: "edge"}
 	for range maxDescriptors + 1 {
 		many.Descriptors = append(many.Descriptors, descriptor("x-tenant=acme"))
@@ -256,7 +254,6 @@ func TestEnvoyRefusesWhatItCannotUnderstand(t *testing.T) {
 		"no domain":            {Descriptors: []*rlcommon.RateLimitDescriptor{descriptor("x-tenant=acme")}},
 		"no descriptors":       {Domain: "edge"},
 		"too many descriptors": many,
-		"negative hits":        edge(negative),
 	} {
 		if _, err := e.ask(r); status.Code(err) != codes.InvalidArgument {
 			t.Errorf("%s: got %v, want INVALID_ARGUMENT", name, err)

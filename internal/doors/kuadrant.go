@@ -51,7 +51,7 @@ func (k *Kuadrant) CheckRateLimit(ctx context.Context, r *rls.RateLimitRequest) 
 	return k.envoy.answer(doorKuadrant, decisions), nil
 }
 
-// Report books the descriptors' hits, whatever limits say.
+// Report books the descriptors' hits, whatever limits say. Negative ones it gives back.
 func (k *Kuadrant) Report(ctx context.Context, r *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
 	w, hits, err := k.envoy.read(ctx, r)
 	if err != nil {
@@ -69,16 +69,23 @@ func (k *Kuadrant) Report(ctx context.Context, r *rls.RateLimitRequest) (*rls.Ra
 
 func (k *Kuadrant) report(ctx context.Context, w *words, descriptors []*rlcommon.RateLimitDescriptor, hits []int64) error {
 	md, _ := metadata.FromIncomingContext(ctx)
-	var reports []client.Request
+	var reports, refunds []client.Request
 	for i, d := range descriptors {
 		if w == nil {
 			break
 		}
-		if q := w.request(d, hits[i], md); q.Attributes != nil {
+		switch q := w.request(d, hits[i], md); {
+		case q.Attributes == nil:
+		case hits[i] < 0:
+			refunds = append(refunds, refundOf(q))
+		default:
 			reports = append(reports, k.envoy.parts(q, hits[i])...)
 		}
 	}
-	return k.envoy.book(ctx, reports)
+	if err := k.envoy.book(ctx, reports); err != nil {
+		return err
+	}
+	return k.envoy.refund(ctx, refunds)
 }
 
 // Reserve takes an amount for all descriptors as one request: the first value of an attribute counts. An amount of 0

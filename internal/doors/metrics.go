@@ -21,9 +21,11 @@ const (
 // Results, as metrics name them.
 const (
 	resultOK          = "ok"
-	resultBooked      = "booked" // what Envoy reports after the fact
-	resultOwed        = "owed"   // likewise, where it cannot be booked yet
-	resultLost        = "lost"   // and what can never be
+	resultBooked      = "booked"   // what Envoy reports after the fact
+	resultOwed        = "owed"     // likewise, where it cannot be booked yet
+	resultLost        = "lost"     // and what can never be
+	resultRefunded    = "refunded" // negative hits
+	resultKept        = "kept"     // of which some are billed already
 	resultOverLimit   = "over_limit"
 	resultRefused     = "refused"
 	resultUnavailable = "unavailable"

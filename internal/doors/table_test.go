@@ -37,8 +37,9 @@ func (c decided) Decide(context.Context, client.Request) client.Decision        
 func (c decided) AllowTogether(_ context.Context, requests []client.Request) []client.Decision {
 	return slices.Repeat([]client.Decision{c.d}, len(requests))
 }
-func (decided) Book(context.Context, ...client.Request) error { return nil }
-func (decided) PolicyVersion() int64                          { return 1 }
+func (decided) Book(context.Context, ...client.Request) error           { return nil }
+func (decided) Refund(context.Context, ...client.Request) (bool, error) { return true, nil }
+func (decided) PolicyVersion() int64                                    { return 1 }
 func (decided) Gateways() []client.Gateway {
 	return []client.Gateway{{Domain: "edge", Descriptors: map[string]string{"x-tenant": "tenant"}}}
 }

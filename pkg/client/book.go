@@ -37,7 +37,7 @@ func (e *NotBookedError) Unwrap() error { return e.Fault }
 // is not known yet, no longer than ctx and WithMaxWait. Limits of slots are left out.
 func (c *Client) Book(ctx context.Context, requests ...Request) error {
 	for {
-		charges, err := c.charges(ctx, requests)
+		charges, err := c.charges(ctx, requests, false)
 		if err == nil {
 			for i := range charges { // as of a reservation of no units
 				h := &charges[i]
@@ -62,10 +62,10 @@ func (c *Client) Book(ctx context.Context, requests ...Request) error {
 
 // charges finds the buckets of all limits that apply to the requests, and enters them. With an error it returns those that were entered;
 // ErrGone says that a bucket is no more.
-func (c *Client) charges(ctx context.Context, requests []Request) (all []claim, err error) {
+func (c *Client) charges(ctx context.Context, requests []Request, refunded bool) (all []claim, err error) {
 	for i := 0; i < len(requests) && err == nil; i++ {
 		r := c.request(requests[i].Units, requests[i].Costs, attributesOf(requests[i].Attributes))
-		r.endless, r.booked = true, true
+		r.endless, r.booked, r.refunded = true, true, refunded
 		all, err = r.charges(ctx, all)
 		r.end()
 	}

@@ -103,13 +103,18 @@ func (r *request) weighed(it *match.Item) (int64, error) {
 		return 0, fmt.Errorf("limit %s has no weights for a request whose %s is %s", it.Rule.Limit.Name, it.Rule.Limit.Cost.By,
 			limit.Quote(match.Lookup(r.attrs, it.Rule.Limit.Cost.By)))
 	}
-	if r.booked {
-		if n, ok := w.Booked(&r.amounts); ok {
-			return n, nil
-		}
+	if !r.booked {
+		return unitsOf(it, w, &r.amounts)
+	}
+	count := w.Booked
+	if r.refunded {
+		count = w.Refunded
+	}
+	n, ok := count(&r.amounts)
+	if !ok {
 		return 0, tooMany(it, limit.MaxBooked)
 	}
-	return unitsOf(it, w, &r.amounts)
+	return n, nil
 }
 
 // unitsOf returns the units that the claim's limit makes of other costs of the same request. What its policy does not

@@ -31,6 +31,7 @@ type request struct {
 	endless    bool         // nobody tells when it ends: limits of slots are left out
 	measured   bool         // it is over: what cannot be counted of it is left out (bookable)
 	booked     bool         // it is over: a limit may make up to limit.MaxBooked units of it
+	refunded   bool         // it is booked, and given back
 	together   bool         // others may deny it yet (AllowTogether): it keeps what it took
 	reserves   *Reservation // takes over what it took; nil for none
 	background bool         // nobody waits for it (try)

@@ -7,7 +7,7 @@
 //
 // bucket.go has the state, terms.go what a limit says, shared.go what requests share, queue.go those that wait.
 // expire.go and edge.go end leases and windows, and until.go is for what is taken late. lone.go is for out of contact.
-// demand.go notices that demand fell. aside.go has units beside the cell, and counts those that find no room. slots.go
-// and reserve.go take units that come back. change.go puts a changed limit into force. collect.go and account.go hand
+// demand.go notices that demand fell. aside.go has units beside the cell, and counts those that find no room. slots.go,
+// reserve.go and refund.go take units that come back. change.go puts a changed limit into force. collect.go and account.go hand
 // usage to the ledger. state.go shows the bucket to people.
 package bucket

@@ -29,6 +29,7 @@ type span struct {
 	turned  int64 // tokens that this window began with, if the agent went over to it by itself
 	heard   int64 // the number of the last renewal that was answered
 	offered int64 // units that an unanswered renewal gives back: nobody's until the answer
+	entered int64 // units admitted before this window: see Refund
 }
 
 // turnLocked ends a window that is over, with the units left of it. The agent goes over to its part of the next one by
@@ -81,6 +82,7 @@ func (b *Bucket) beginWindowLocked(start int64) {
 	b.window = start
 	b.loseGatheredLocked()
 	b.outside -= max(b.toldAdmitted-b.admittedLocked(), 0)
+	b.entered = b.admittedLocked()
 }
 
 // Window is the window that units taken now are of; 0 where there are none.

@@ -256,6 +256,22 @@ func (w *Weights) Booked(a *Amounts) (int64, bool) {
 	return w.sum(a, MaxBooked)
 }
 
+// Refunded is Booked of what is given back: rounded down, so that the rest still is what it costs.
+func (w *Weights) Refunded(a *Amounts) (int64, bool) {
+	up, ok := w.Booked(a)
+	if !ok || w.only < several {
+		return up, ok
+	}
+	micros := int64(0)
+	for i := range w.terms { // below 2^63, since each factor is below Micro
+		micros += (w.terms[i].micros % Micro) * (a[w.terms[i].cost] % Micro) % Micro
+	}
+	if micros%Micro > 0 {
+		up--
+	}
+	return up, ok
+}
+
 // sum is the units of several costs. It reports false where there are more than most.
 func (w *Weights) sum(a *Amounts, most int64) (n int64, ok bool) {
 	if !w.small {

@@ -98,6 +98,10 @@ func TestUnitsAreExact(t *testing.T) {
 		} else if fits && n > MaxUnits {
 			booked++
 		}
+		down, ok := newWeights(weights, costs).Refunded(&a)
+		if fits := want.Cmp(big.NewInt(MaxBooked)) <= 0; ok != fits || ok && down != n-int64(rest.Sign()) {
+			t.Fatalf("%v of %v given back are %d, %t; want %v less %d", weights, a, down, ok, want, rest.Sign())
+		}
 	}
 	if over < 1000 || rounded < 1000 || booked < 1000 {
 		t.Errorf("%d were too many, %d were rounded and %d booked above MaxUnits; the cases are too alike", over, rounded, booked)

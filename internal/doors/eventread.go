@@ -66,6 +66,9 @@ func readEvent(media string, text []byte, m *EventMap) (e client.Event, err erro
 	if event == nil {
 		return e, fmt.Errorf("%w: write an object", errJSON)
 	}
+	if name, twice := doubled(text); twice {
+		return e, fmt.Errorf("%w: %s is there twice", errJSON, limit.Quote(name))
+	}
 	if media == typeUsageEvent {
 		if e.ID, err = eventName(event, "event_id"); err != nil {
 			return e, err
@@ -114,4 +117,35 @@ func decodeJSON(text []byte, v any) error {
 		return fmt.Errorf("%w: something follows its value", errJSON)
 	}
 	return nil
+}
+
+// doubled returns the name of a member that an object of the text, which is JSON, has twice. Which of the two is meant
+// nobody can say: another reader may bill the other.
+func doubled(text []byte) (name string, twice bool) {
+	d := json.NewDecoder(bytes.NewReader(text))
+	var within []map[string]bool // names so far of each object around; nil for a list
+	isName := false
+	for {
+		t, err := d.Token()
+		if err != nil {
+			return "", false
+		}
+		name, isText := t.(string)
+		switch {
+		case isName && isText:
+			names := within[len(within)-1]
+			if names[name] {
+				return name, true
+			}
+			names[name], isName = true, false
+			continue
+		case t == json.Delim('{'):
+			within = append(within, make(map[string]bool))
+		case t == json.Delim('['):
+			within = append(within, nil)
+		case t == json.Delim('}') || t == json.Delim(']'):
+			within = within[:len(within)-1]
+		}
+		isName = len(within) > 0 && within[len(within)-1] != nil
+	}
 }

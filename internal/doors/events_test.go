@@ -134,6 +134,9 @@ func TestEventsRefusesWhatItCannotRead(t *testing.T) {
 		{typeUsageEvent, usage(`,"input_tokens":9223372036854775808`), 400, "integer"}, {typeUsageEvent, usage(`,"input_tokens":1e3`), 400, "integer"},
 		{typeUsageEvent, usage(`,"input_tokens":"7"`), 400, "integer"}, {typeUsageEvent, usage(`,"input_tokens":{}`), 400, "integer"},
 		{typeUsageEvent, usage(`,"input_tokens":NaN`), 400, "cannot be read"},
+		{typeUsageEvent, usage(`,"input_tokens":7,"input_tokens":8`), 400, `"input_tokens" is there twice`},
+		{typeUsageEvent, usage(`,"x":[{"a":{"a":1},"b":2},{"a":1,"b":[],"\u0061":2}]`), 400, `"a" is there twice`},
+		{typeBatch, `[` + whole + `,` + cloud(`,"source":"s","id":"i","id":"j"`) + `]`, 400, `events[1]: the body cannot be read: \"id\" is there twice`},
 		{typeCloudEvent, `{"specversion":"0.3"}`, 400, "specversion"}, {typeCloudEvent, `{"specversion":"1.0"}`, 400, "no type"},
 		{typeCloudEvent, cloud(`,"id":"i"`), 400, "source"}, {typeCloudEvent, cloud(`,"source":"s"`), 400, `"id"`}, {typeCloudEvent, cloud(`,"source":"s","id":""`), 400, `"id"`},
 		{typeBatch, whole, 400, "cannot be read"}, {typeBatch, `null`, 400, "0 to 256"}, {typeBatch, many, 400, "0 to 256"},
@@ -151,7 +154,8 @@ func TestEventsRefusesWhatItCannotRead(t *testing.T) {
 			}
 		}
 	}
-	if w := askOf(door, "GET /v1/events"); w.Code != http.StatusMethodNotAllowed || w.Header().Get("Allow") != http.MethodPost {
+	w := askOf(door, "GET /v1/events")
+	if schemas.checkAnswer(EventsPath, w); w.Code != http.StatusMethodNotAllowed || w.Header().Get("Allow") != http.MethodPost {
 		t.Errorf("GET: %d %v", w.Code, w.Header())
 	}
 	if len(s.events) != 0 || door.held.Load() != 0 {

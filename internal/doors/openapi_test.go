@@ -118,6 +118,10 @@ func TestOpenAPIExamples(t *testing.T) {
 		if path == EventsPath {
 			continue // of other types: TestEventsExamples
 		}
+		w := askOf(door, "GET "+path)
+		if s.checkAnswer(path, w); w.Code != http.StatusMethodNotAllowed {
+			t.Errorf("GET %s: got %d", path, w.Code)
+		}
 		at := "/paths/" + strings.ReplaceAll(path, "/", "~1") + "/post/requestBody/content/" + bodyType + "/schema"
 		examples := s.paths[path].Post.RequestBody.Content["application/json"].Examples
 		if len(examples) == 0 {

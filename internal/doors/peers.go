@@ -63,7 +63,7 @@ func (p *peers) use(address string) (conn *grpc.ClientConn, done func(), err err
 			return nil, nil, refuse(codes.Unavailable, "calls to %d other agents are under way, and there may be no more", maxPeers)
 		}
 		opts := []grpc.DialOption{
-			grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithIdleTimeout(peerIdle),
+			grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithIdleTimeout(peerIdle), grpc.WithNoProxy(),
 			// An agent that was restarted is reached a second later, and not after gRPC's two minutes.
 			grpc.WithConnectParams(grpc.ConnectParams{MinConnectTimeout: peerWait, Backoff: backoff.Config{
 				BaseDelay: peerPause / 10, Multiplier: 2, Jitter: 0.2, MaxDelay: peerPause,

@@ -7,6 +7,7 @@ import (
 
 	"github.com/f4ee788f/quota/internal/core/agent"
 	"github.com/f4ee788f/quota/internal/core/bucket"
+	"github.com/f4ee788f/quota/internal/core/limit"
 	"github.com/f4ee788f/quota/internal/core/match"
 )
 
@@ -29,7 +30,16 @@ func (c *Client) Wait(ctx context.Context, attributes ...Attribute) Decision {
 // looser limits are not taken long before they are used. Slots come last, in one order for all requests: no two wait
 // for each other.
 func (c *Client) WaitN(ctx context.Context, n int64, attributes ...Attribute) Decision {
-	r := c.request(n, nil, attributesOf(attributes))
+	return c.wait(ctx, n, nil, attributesOf(attributes))
+}
+
+// WaitRequest is WaitN for a request that may have several costs: see Decide.
+func (c *Client) WaitRequest(ctx context.Context, q Request) Decision {
+	return c.wait(ctx, q.Units, q.Costs, attributesOf(q.Attributes))
+}
+
+func (c *Client) wait(ctx context.Context, n int64, costs []Cost, attributes []limit.Attribute) Decision {
+	r := c.request(n, costs, attributes)
 	r.patient = true
 	return r.decide(ctx)
 }

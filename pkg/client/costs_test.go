@@ -540,3 +540,42 @@ func TestCostsAreReadBeforeAPolicyIsKnown(t *testing.T) {
 		shut(t, c)
 	})
 }
+
+// A request of several costs waits its turn until each limit has what it makes of them, and a look at one takes nothing.
+func TestWaitAndPeekByCosts(t *testing.T) {
+	p := costly(100, 1000, 10_000, 500)
+	for i := range p.Plans[0].Limits {
+		l := &p.Plans[0].Limits[i]
+		l.Rate.Per, l.Rate.Calendar = time.Second, 0
+		l.Rate.Units = 50
+	}
+	bubble(t, p, func(t *testing.T, s *fake) {
+		s.leases = memstore.New()
+		c := dial(t, s)
+		of := func(out int64) Request {
+			return costing(1, []Cost{{"out", out}}, []Attribute{tenant("a"), model("free")})
+		}
+		if d := c.WaitRequest(t.Context(), of(900)); !d.Allowed {
+			t.Fatalf("900 of 1000: %+v", d)
+		}
+		for range 3 {
+			if d := c.PeekRequest(t.Context(), of(1001)); d.Reason != ReasonTooLarge || d.Limit() != "out" {
+				t.Errorf("a look at 1001 of 1000: %+v by %s", d, d.Limit())
+			}
+			if d := c.PeekRequest(t.Context(), of(90)); !d.Allowed {
+				t.Errorf("a look at 90 of 100: %+v by %s", d, d.Limit())
+			}
+		}
+		began := time.Now()
+		if d := c.WaitRequest(t.Context(), of(150)); !d.Allowed || time.Since(began) < 900*time.Millisecond || time.Since(began) > 3*time.Second {
+			t.Errorf("150 of 100, and 50 a second: %+v after %s", d, time.Since(began))
+		}
+		if d := c.WaitRequest(t.Context(), of(1001)); d.Reason != ReasonTooLarge {
+			t.Errorf("1001 of 1000: %+v", d)
+		}
+		if d := c.WaitRequest(t.Context(), costing(1, []Cost{{"bytes", 1}}, of(1).Attributes)); d.Reason != ReasonInvalid {
+			t.Errorf("an unknown cost: %+v", d)
+		}
+		shut(t, c)
+	})
+}

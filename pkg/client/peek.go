@@ -12,7 +12,12 @@ import (
 // Peek tells whether a request of n units would be allowed, as far as this client knows. It takes nothing, and waits
 // only for a tenant that is not known yet, no longer than ctx and WithMaxWait. With n = 0 it asks for one unit.
 func (c *Client) Peek(ctx context.Context, n int64, attributes ...Attribute) Decision {
-	r := c.request(n, nil, attributesOf(attributes))
+	return c.PeekRequest(ctx, Request{Units: n, Attributes: attributes})
+}
+
+// PeekRequest is Peek for a request that may have several costs: see Decide.
+func (c *Client) PeekRequest(ctx context.Context, q Request) Decision {
+	r := c.request(q.Units, q.Costs, attributesOf(q.Attributes))
 	r.peeks = true
 	return r.decide(ctx)
 }

@@ -162,15 +162,22 @@ func (p *process) waitReady(addr string, within time.Duration) {
 }
 
 // address is a free port on loopback, to be bound more than once. It is none of those that the system gives to
-// connections: one might take it while nobody listens.
+// connections, nor of those that engines have: one might take it while nobody listens. The UDP port of the same number
+// tells others of them that it is taken.
 func address(t *testing.T) string {
 	t.Helper()
-	for range 100 {
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 15_000+rand.IntN(15_000)))
-		if err == nil {
-			defer l.Close()
-			return l.Addr().String()
+	for range 1000 {
+		addr := fmt.Sprintf("127.0.0.1:%d", 11_000+rand.IntN(8_000))
+		hold, err := net.ListenPacket("udp4", addr)
+		if err != nil {
+			continue
 		}
+		if l, err := net.Listen("tcp", addr); err == nil {
+			l.Close()
+			t.Cleanup(func() { hold.Close() })
+			return addr
+		}
+		hold.Close()
 	}
 	t.Fatal("no port is free")
 	return ""

@@ -103,8 +103,8 @@ export class Client {
   }
 
   /**
-   * Reserves, and runs the block with the reservation. Its end is the reservation's, unless commit or cancel was: a
-   * commit that failed is repeated. Without one, it commits what use said, else all that was reserved, or cancels where
+   * Reserves, and runs the block with the reservation. Its end is the reservation's, unless commit or cancel was: one
+   * of these that failed is repeated. Without one, it commits what use said, else all that was reserved, or cancels where
    * the block throws.
    */
   async withReservation(attributes, options, block) {
@@ -183,6 +183,7 @@ export class Reservation {
   #costs
   #used = null
   #total = null // what the last commit said, failed or not
+  #cancelled = false // cancel came after it
   #ended
 
   constructor(calls, request, decision, id) {
@@ -229,6 +230,7 @@ export class Reservation {
   async commit({ units = 1, costs } = {}) {
     if (!this.allowed) throw new RangeError('a request that was denied costs nothing')
     this.#total = totals(units, { ...costs }) // a copy, for the caller may change costs before end repeats it
+    this.#cancelled = false
     let late = false
     if (this.id) late = (await this.#calls.call('commit', { id: this.id, ...this.#total })).late === true
     this.#ended = true
@@ -237,6 +239,7 @@ export class Reservation {
 
   /** Ends the reservation: the request cost nothing. */
   async cancel() {
+    this.#cancelled = true
     if (this.id) await this.#calls.call('cancel', { id: this.id })
     this.#ended = true
   }
@@ -244,10 +247,10 @@ export class Reservation {
   /** Ends the reservation as withReservation does, if it has not ended. */
   async end(failed = false) {
     if (this.#ended) return
-    if (this.#total) {
-      // The request is over and has cost this; a cancel would leave it unbilled.
+    if (this.#cancelled || this.#total) {
+      // The caller's last word, which did not get through.
       try {
-        await this.commit(this.#total)
+        await (this.#cancelled ? this.cancel() : this.commit(this.#total))
       } catch (error) {
         if (!failed) throw error // else the block's own error goes on
       }

@@ -65,8 +65,8 @@ export class Client {
   /** Reserves the most that a request may cost, for 1 to 3,600 seconds (60). */
   reserve(attributes: Attributes, amount?: Amount & { expires?: number }): Promise<Reservation>
   /**
-   * Reserves, and runs the block with the reservation. Its end is the reservation's, unless commit or cancel was: a
-   * commit that failed is repeated. Without one, it commits what use said, else all that was reserved, or cancels where
+   * Reserves, and runs the block with the reservation. Its end is the reservation's, unless commit or cancel was: one
+   * of these that failed is repeated. Without one, it commits what use said, else all that was reserved, or cancels where
    * the block throws.
    */
   withReservation<T>(

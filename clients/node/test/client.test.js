@@ -181,6 +181,38 @@ test('a commit that failed is repeated where the block ends', async () => {
   }
 })
 
+test('a cancel that failed is repeated where the block ends', async () => {
+  const refuses = says(409, { status: 409, title: 'Conflict', detail: 'it has ended' })
+  // What the agent is told after a cancel failed, the block's end being answered with last; and what is thrown.
+  const leaves = (last, caught) =>
+    asks([RESERVED, AWAY, last], { retries: 0 }, async (quota, agent) => {
+      const ends = quota.withReservation(ACME, { costs: { t: 900 } }, async (r) => {
+        r.use({ costs: { t: 480 } })
+        try {
+          await r.cancel()
+        } catch (error) {
+          if (!caught) throw error
+        }
+      })
+      const thrown = await ends.then(() => null, (error) => error.constructor)
+      return [thrown, ...agent.asked.slice(1).map(({ path }) => path)]
+    })
+  const twice = ['/v1/cancel', '/v1/cancel']
+  assert.deepEqual(await leaves(says(200, {}), false), [Unavailable, ...twice])
+  assert.deepEqual(await leaves(says(200, {}), true), [null, ...twice])
+  assert.deepEqual(await leaves(refuses, false), [Unavailable, ...twice])
+  assert.deepEqual(await leaves(refuses, true), [Problem, ...twice])
+})
+
+test('the last word is repeated', () =>
+  asks([RESERVED, AWAY, AWAY, says(200, { committed: { units: 1 }, late: false })], { retries: 0 }, async (quota, agent) => {
+    await quota.withReservation(ACME, {}, async (r) => {
+      await assert.rejects(r.cancel(), Unavailable)
+      await assert.rejects(r.commit({ units: 3 }), Unavailable)
+    })
+    assert.deepEqual(agent.asked.slice(1).map(({ path }) => path), ['/v1/cancel', '/v1/commit', '/v1/commit'])
+  }))
+
 test('a denied reservation ends by itself', () =>
   asks([says(200, { decision: DENIED })], {}, async (quota, agent) => {
     await quota.withReservation(ACME, {}, async (r) => {

@@ -75,7 +75,7 @@ Steps = Generator[Union[Post, Sleep], Union[Reply, Exception, None], T]
 class Ticket:
     """A reservation: what a request may cost, until it is known what it did. One task at a time uses it.
 
-    Leaving its with statement ends it, unless commit or cancel did. A commit that failed is repeated. Without one,
+    Leaving its with statement ends it, unless commit or cancel did. One of these that failed is repeated. Without one,
     it commits what use said, else all that was reserved, or cancels where an exception leaves the block.
     """
 
@@ -85,6 +85,7 @@ class Ticket:
         self._units, self._costs = request.units, dict(request.costs)  # reserved so far
         self._used: dict[str, Any] | None = None
         self._total: Mapping[str, Any] | None = None  # what the last commit said, failed or not
+        self._cancelled = False  # cancel came after it
         self._ended = not decision.allowed
 
     @property
@@ -175,7 +176,7 @@ class Calls:
         """Ends a reservation with what the request cost in all. Returns whether it had expired."""
         if not ticket.decision.allowed:
             raise ValueError("a request that was denied costs nothing")
-        ticket._total = total
+        ticket._total, ticket._cancelled = total, False
         late = False
         if ticket.id:
             answer = yield from self._call("commit", {"id": ticket.id, **total})
@@ -185,6 +186,7 @@ class Calls:
 
     def cancel(self, ticket: Ticket) -> Steps[None]:
         """Ends a reservation: the request cost nothing."""
+        ticket._cancelled = True
         if ticket.id:
             yield from self._call("cancel", {"id": ticket.id})
         ticket._ended = True
@@ -193,9 +195,12 @@ class Calls:
         """Ends a reservation whose block is left, as Ticket says."""
         if ticket._ended:
             return
-        if ticket._total is not None:  # the request is over and has cost this; a cancel would leave it unbilled
+        if ticket._cancelled or ticket._total is not None:  # the caller's last word, which did not get through
             try:
-                yield from self.commit(ticket, ticket._total)
+                if ticket._cancelled:
+                    yield from self.cancel(ticket)
+                else:
+                    yield from self.commit(ticket, ticket._total)
             except Exception:
                 if not failed:
                     raise  # else the block's own exception goes on

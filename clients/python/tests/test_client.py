@@ -206,6 +206,38 @@ class Both:
                 self.assertEqual(leaves(refuses, used, caught=False, raises=Unavailable), twice)
                 self.assertEqual(leaves(refuses, used, caught=True, raises=Problem), twice)
 
+    def test_a_cancel_that_failed_is_repeated_where_the_block_ends(self):
+        refuses = says(409, {"status": 409, "title": "Conflict", "detail": "it has ended"})
+
+        def leaves(last, caught, raises=None):
+            """What the agent is told after a cancel failed, the block's end being answered with last."""
+            with FakeAgent(RESERVED, AWAY, last) as agent, self.client(agent.address, retries=0) as quota:
+                with self.assertRaises(raises) if raises else contextlib.nullcontext():
+                    with quota.reserve(ACME, costs={"t": 900}) as r:
+                        r.use(1, {"t": 480})
+                        try:
+                            r.cancel()
+                        except Unavailable:
+                            if not caught:
+                                raise
+                return [path for path, _, _ in agent.asked[1:]]
+
+        twice = ["/v1/cancel"] * 2
+        self.assertEqual(leaves(says(200, {}), caught=False, raises=Unavailable), twice)
+        self.assertEqual(leaves(says(200, {}), caught=True), twice)
+        self.assertEqual(leaves(refuses, caught=False, raises=Unavailable), twice)
+        self.assertEqual(leaves(refuses, caught=True, raises=Problem), twice)
+
+    def test_the_last_word_is_repeated(self):
+        committed = says(200, {"committed": {"units": 1}, "late": False})
+        with FakeAgent(RESERVED, AWAY, AWAY, committed) as agent, self.client(agent.address, retries=0) as quota:
+            with quota.reserve(ACME) as r:
+                with self.assertRaises(Unavailable):
+                    r.cancel()
+                with self.assertRaises(Unavailable):
+                    r.commit(3)
+            self.assertEqual([path for path, _, _ in agent.asked[1:]], ["/v1/cancel", "/v1/commit", "/v1/commit"])
+
     def test_a_denied_reservation_ends_by_itself(self):
         with FakeAgent(says(200, {"decision": DENIED})) as agent, self.client(agent.address) as quota:
             with quota.reserve(ACME) as r:

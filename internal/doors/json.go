@@ -17,6 +17,7 @@ import (
 
 	"github.com/f4ee788f/quota/internal/core/limit"
 	"github.com/f4ee788f/quota/pkg/client"
+	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
 const (
@@ -268,15 +269,16 @@ func (j *JSON) reserve(c *call) ([]byte, error) {
 	}
 	c.tenant = tenantOf(q.request)
 	defer c.within(q.timeout)()
-	id, d, err := j.reservations.reserve(c.ctx, q.request)
+	g, d, err := j.reservations.reserve(c.ctx, q.request)
 	if err != nil {
 		return nil, err
 	}
 	j.metrics.count(doorJSON, resultOf(d))
 	b := appendDecision([]byte(`{"decision":`), d, j.config.Unknown)
-	if id != "" {
-		b = appendText(append(b, `,"reservation":{"id":`...), id)
+	if g.id != "" {
+		b = appendText(append(b, `,"reservation":{"id":`...), g.id)
 		b = appendSeconds(append(b, `,"expires_seconds":`...), q.request.Expires)
+		b = appendTotals(append(b, `,"reserved":`...), g.reserved)
 		b = append(b, '}')
 	}
 	return append(b, "}\n"...), nil
@@ -308,8 +310,15 @@ func (j *JSON) commit(c *call) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := strconv.AppendInt([]byte(`{"committed":{"units":`), answer.GetCommitted().GetUnits(), 10)
-	for i, cost := range answer.GetCommitted().GetCosts() {
+	b := appendTotals([]byte(`{"committed":`), answer.GetCommitted())
+	b = strconv.AppendBool(append(b, `,"late":`...), answer.GetLate())
+	return append(b, "}\n"...), nil
+}
+
+// appendTotals writes totals; costs only where there are any.
+func appendTotals(b []byte, m *quotav1.Totals) []byte {
+	b = strconv.AppendInt(append(b, `{"units":`...), m.GetUnits(), 10)
+	for i, cost := range m.GetCosts() {
 		if i == 0 {
 			b = append(b, `,"costs":{`...)
 		} else {
@@ -317,11 +326,10 @@ func (j *JSON) commit(c *call) ([]byte, error) {
 		}
 		b = strconv.AppendInt(append(appendText(b, cost.GetName()), ':'), cost.GetUnits(), 10)
 	}
-	if len(answer.GetCommitted().GetCosts()) > 0 {
+	if len(m.GetCosts()) > 0 {
 		b = append(b, '}')
 	}
-	b = strconv.AppendBool(append(b, `},"late":`...), answer.GetLate())
-	return append(b, "}\n"...), nil
+	return append(b, '}')
 }
 
 // cancel answers /v1/cancel.

@@ -96,7 +96,7 @@ func (k *Kuadrant) Reserve(ctx context.Context, r *ratelimitv1.ReserveRequest) (
 		return nil, err
 	}
 	q := together(ctx, w, r.GetDescriptors(), int64(min(r.GetAmount(), limit.MaxUnits)))
-	var id string
+	var g granted
 	var d client.Decision
 	switch {
 	case q.Attributes == nil:
@@ -109,13 +109,13 @@ func (k *Kuadrant) Reserve(ctx context.Context, r *ratelimitv1.ReserveRequest) (
 		if r.GetTtl() != nil {
 			q.Expires = min(max(r.GetTtl().AsDuration(), client.MinReservationTime), client.MaxReservationTime).Truncate(time.Millisecond)
 		}
-		if id, d, err = k.reservations.reserve(ctx, q); err != nil {
+		if g, d, err = k.reservations.reserve(ctx, q); err != nil {
 			return nil, statusError(err)
 		}
 	}
 	if d.Allowed {
 		k.envoy.metrics.count(doorKuadrant, resultOK)
-		return &ratelimitv1.ReserveResponse{Code: rls.RateLimitResponse_OK, ReservationId: id}, nil
+		return &ratelimitv1.ReserveResponse{Code: rls.RateLimitResponse_OK, ReservationId: g.id}, nil
 	}
 	k.envoy.metrics.count(doorKuadrant, resultOf(d))
 	switch headers.RowOf(d.Reason.String()).Envoy {

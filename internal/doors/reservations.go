@@ -68,26 +68,39 @@ func refuseStranger(format string, args ...any) error {
 	return &refusal{code: codes.NotFound, detail: fmt.Sprintf(format, args...), stranger: true}
 }
 
+// granted is a reservation that was made: its id, and what it has.
+type granted struct {
+	id       string
+	reserved *quotav1.Totals // of each cost of the request: less than was asked for where the policy knows what is likely
+}
+
 // reserve reserves for a request. The id is empty where the decision is a denial. An error refuses the request.
-func (r *Reservations) reserve(ctx context.Context, q client.Request) (id string, d client.Decision, err error) {
+func (r *Reservations) reserve(ctx context.Context, q client.Request) (g granted, d client.Decision, err error) {
 	size := 0
 	for _, a := range q.Attributes {
 		size += len(a.Name) + len(a.Value)
 	}
 	if size > maxReservedBytes || len(q.Attributes) > ask.MaxAttributes {
-		return "", d, refuse(codes.InvalidArgument, "a reservation has at most %d attributes of %d bytes in all", ask.MaxAttributes, maxReservedBytes)
+		return g, d, refuse(codes.InvalidArgument, "a reservation has at most %d attributes of %d bytes in all", ask.MaxAttributes, maxReservedBytes)
 	}
 	if q.Expires == 0 {
 		q.Expires = defaultReservationTime
 	}
 	if q.Expires < client.MinReservationTime || q.Expires > client.MaxReservationTime {
-		return "", d, refuse(codes.InvalidArgument, "a reservation expires after %d to %d seconds", int(client.MinReservationTime.Seconds()), int(client.MaxReservationTime.Seconds()))
+		return g, d, refuse(codes.InvalidArgument, "a reservation expires after %d to %d seconds", int(client.MinReservationTime.Seconds()), int(client.MaxReservationTime.Seconds()))
 	}
 	res, d := r.client.ReserveRequest(ctx, q)
 	if res == nil {
-		return "", d, nil
+		return g, d, nil
 	}
-	return r.key.seal(reservationID{agent: r.client.Agent(), address: r.address, of: res.ID(), expires: res.Expires().UnixMilli()}), d, nil
+	g.id = r.key.seal(reservationID{agent: r.client.Agent(), address: r.address, of: res.ID(), expires: res.Expires().UnixMilli()})
+	g.reserved = &quotav1.Totals{Units: res.Reserved(limit.Requests)}
+	for _, c := range q.Costs {
+		if n := res.Reserved(c.Name); n > 0 {
+			g.reserved.Costs = append(g.reserved.Costs, &quotav1.Cost{Name: c.Name, Units: n})
+		}
+	}
+	return g, d, nil
 }
 
 // find returns the reservation of an id, or the address of the agent that has it.

@@ -259,11 +259,11 @@ func TestUnaryCalls(t *testing.T) {
 		ctx, c := t.Context(), quotav1.NewDecisionServiceClient(a.calls["one"])
 		acme := []*quotav1.Attribute{{Name: "tenant", Value: "acme"}}
 		got, err := c.Reserve(ctx, &quotav1.ReserveRequest{Attributes: acme, Units: proto.Int64(6), ExpiresSeconds: 30})
-		if err != nil || got.GetId() == "" || !got.GetDecision().GetAllowed() || got.GetDecision().GetReason() != quotav1.Answer_REASON_LIMIT || got.GetExpiresSeconds() != 30 {
+		if err != nil || got.GetId() == "" || !got.GetDecision().GetAllowed() || got.GetDecision().GetReason() != quotav1.Answer_REASON_LIMIT || got.GetExpiresSeconds() != 30 || got.GetReserved().GetUnits() != 6 {
 			t.Fatalf("%v, %v", got, err)
 		}
 		poor, err := c.Reserve(ctx, &quotav1.ReserveRequest{Attributes: []*quotav1.Attribute{{Name: "tenant", Value: "poor"}}})
-		if err != nil || poor.GetId() != "" || poor.GetDecision().GetAllowed() || poor.GetExpiresSeconds() != 0 {
+		if err != nil || poor.GetId() != "" || poor.GetDecision().GetAllowed() || poor.GetExpiresSeconds() != 0 || poor.GetReserved() != nil {
 			t.Errorf("a denial: %v, %v", poor, err)
 		}
 		more, err := c.Extend(ctx, &quotav1.ExtendRequest{Id: got.GetId(), Units: 2, Used: &quotav1.Totals{Units: 1}})

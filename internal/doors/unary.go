@@ -28,13 +28,13 @@ func (d *Decide) Reserve(ctx context.Context, m *quotav1.ReserveRequest) (answer
 		for _, a := range m.GetAttributes() {
 			q.Attributes = append(q.Attributes, client.Attribute{Name: a.GetName(), Value: a.GetValue()})
 		}
-		id, decision, err := d.reservations.reserve(ctx, q)
+		granted, decision, err := d.reservations.reserve(ctx, q)
 		if err != nil {
 			return err
 		}
 		d.metrics.count(doorDecide, resultOf(decision))
-		answer = &quotav1.ReserveResponse{Decision: protoAnswer(decision), Id: id}
-		if id != "" {
+		answer = &quotav1.ReserveResponse{Decision: protoAnswer(decision), Id: granted.id, Reserved: granted.reserved}
+		if granted.id != "" {
 			answer.ExpiresSeconds = int64(expiresOf(q) / time.Second)
 		}
 		return nil

@@ -85,7 +85,7 @@ export class Client {
   /** Reserves the most that a request may cost, for 1 to 3,600 seconds. */
   async reserve(attributes, { units = 1, costs, expires = 60 } = {}) {
     const request = { attributes, units, costs }
-    const made = (decision, id) => new Reservation(this.#calls, request, decision, id)
+    const made = (decision, id, has = request) => new Reservation(this.#calls, has, decision, id)
     const denial = this.#deniedBefore(request)
     if (denial) return made(denial, '')
     try {
@@ -95,7 +95,7 @@ export class Client {
       const id = answer.reservation?.id
       if (decision.allowed && typeof id !== 'string') throw new Malformed('allowed, and no reservation')
       this.#remember(request, decision)
-      return made(decision, id ?? '')
+      return made(decision, id ?? '', answer.reservation?.reserved) // older agents do not say
     } catch (error) {
       if (!(error instanceof Unavailable)) throw error
       return made(this.#blind(units), '')
@@ -186,17 +186,23 @@ export class Reservation {
   #cancelled = false // cancel came after it
   #ended
 
-  constructor(calls, request, decision, id) {
+  constructor(calls, has, decision, id) {
     this.#calls = calls
     this.decision = decision
     this.id = id // any client may commit it; '' where the agent has none, because of the failure mode
-    this.#units = request.units
-    this.#costs = { ...request.costs } // reserved so far
+    // Reserved so far: less than was asked for where the policy knows what is likely.
+    this.#units = decision.allowed ? has.units : 0
+    this.#costs = decision.allowed ? { ...has.costs } : {}
     this.#ended = !decision.allowed
   }
 
   get allowed() {
     return this.decision.allowed
+  }
+
+  /** The units of a cost that are reserved. To use more, extend before; where that is denied, stop. */
+  reserved(cost = 'requests') {
+    return cost === 'requests' ? this.#units : (this.#costs[cost] ?? 0)
   }
 
   /** Notes what has been used so far, in all. The agent hears of it with the next extend. */

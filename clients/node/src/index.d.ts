@@ -84,6 +84,8 @@ export class Reservation {
   readonly decision: Decision
   /** Any client may commit it; '' where the agent has none, because of the failure mode. */
   readonly id: string
+  /** The units of a cost that are reserved. To use more, extend before; where that is denied, stop. */
+  reserved(cost?: string): number
   /** Notes what has been used so far, in all. The agent hears of it with the next extend. */
   use(total?: Amount): void
   /** Reserves more, all or nothing. */

@@ -43,7 +43,7 @@ class AsyncClient:
     ) -> AsyncReservation:
         """Reserves the most that a request may cost, for 1 to 3,600 seconds: async with await client.reserve(...)."""
         request = Request(attributes, units, costs or {})
-        decision, id = await self._run(self._calls.reserve(request, expires))
+        request, decision, id = await self._run(self._calls.reserve(request, expires))
         return AsyncReservation(self, request, decision, id)
 
     @property

@@ -82,7 +82,8 @@ class Ticket:
     def __init__(self, request: Request, decision: Decision, id: str) -> None:
         self.decision = decision
         self.id = id  # any client may commit it; "" where the agent has none, because of the failure mode
-        self._units, self._costs = request.units, dict(request.costs)  # reserved so far
+        # Reserved so far: less than was asked for where the policy knows what is likely.
+        self._units, self._costs = (request.units, dict(request.costs)) if decision.allowed else (0, {})
         self._used: dict[str, Any] | None = None
         self._total: Mapping[str, Any] | None = None  # what the last commit said, failed or not
         self._cancelled = False  # cancel came after it
@@ -91,6 +92,10 @@ class Ticket:
     @property
     def allowed(self) -> bool:
         return self.decision.allowed
+
+    def reserved(self, cost: str = "requests") -> int:
+        """The units of a cost that are reserved. To use more, extend before; where that is denied, stop."""
+        return self._units if cost == "requests" else self._costs.get(cost, 0)
 
     def use(self, units: int = 1, costs: Mapping[str, int] | None = None) -> None:
         """Notes what has been used so far, in all. The agent hears of it with the next extend."""
@@ -136,10 +141,10 @@ class Calls:
             self._remember(request, decision)
         return decisions
 
-    def reserve(self, request: Request, expires: int) -> Steps[Tuple[Decision, str]]:
-        """Reserves what a request may cost. Returns the reservation's id, too."""
+    def reserve(self, request: Request, expires: int) -> Steps[Tuple[Request, Decision, str]]:
+        """Reserves what a request may cost. Returns it with the units that are reserved, and the reservation's id."""
         if (denial := self._denied_before(request)) is not None:
-            return denial, ""
+            return request, denial, ""
         body = {**request.body(), "expires_seconds": expires, "timeout_ms": self._timeout_ms()}
         try:
             answer = yield from self._guarded("reserve", body)
@@ -149,9 +154,12 @@ class Calls:
             if decision.allowed and not isinstance(id, str):
                 raise Malformed("allowed, and no reservation")
         except Unavailable:
-            return self._blind(request.units), ""
+            return request, self._blind(request.units), ""
         self._remember(request, decision)
-        return decision, id or ""
+        has = reservation.get("reserved") if isinstance(reservation, dict) else None
+        if isinstance(has, dict):  # older agents do not say, and reserve what is asked for
+            request = replace(request, units=has.get("units", 0), costs=has.get("costs", {}))
+        return request, decision, id or ""
 
     def extend(self, ticket: Ticket, units: int, costs: Mapping[str, int]) -> Steps[Decision]:
         """Reserves more, all or nothing."""

@@ -45,9 +45,9 @@ class Client:
         *,
         expires: int = 60,
     ) -> Reservation:
-        """Reserves the most that a request may cost, for 1 to 3,600 seconds. Use it in a with statement."""
+        """Reserves what a request may cost at most, for 1 to 3,600 seconds. Use it in a with statement."""
         request = Request(attributes, units, costs or {})
-        decision, id = self._run(self._calls.reserve(request, expires))
+        request, decision, id = self._run(self._calls.reserve(request, expires))
         return Reservation(self, request, decision, id)
 
     @property

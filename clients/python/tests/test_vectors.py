@@ -121,7 +121,9 @@ class Vectors(unittest.TestCase):
         if case["call"] == "decide":
             self.assertEqual([vars(d) for d in result], want)
         elif case["call"] == "reserve":
-            self.assertEqual((result[0].allowed, result[1]), (want["allowed"], want["id"]))
+            ticket = Ticket(*result)
+            got = {name: ticket.reserved(name) for name in want["reserved"]}
+            self.assertEqual({"allowed": ticket.allowed, "id": ticket.id, "reserved": got}, want)
         elif case["call"] == "extend":
             self.assertEqual(result.allowed, want["allowed"])
         elif case["call"] == "commit":
@@ -153,7 +155,7 @@ class Vectors(unittest.TestCase):
                 finish(steps, reply)
         else:
             _, result = finish(steps, reply)
-            decision = {"decide": lambda: result[0], "reserve": lambda: result[0]}.get(
+            decision = {"decide": lambda: result[0], "reserve": lambda: result[1]}.get(
                 case["call"], lambda: result
             )()
             self.assertEqual((decision.allowed, decision.reason), (False, "unknown"))

@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -67,15 +68,15 @@ func TestDemoNoticesWhatIsWrong(t *testing.T) {
 	}
 }
 
-// small is a policy with 300 tokens a day.
+// small is a policy with 3000 tokens a day.
 const small = `
-costs: [tokens_in, tokens_cached, tokens_out, tokens_reasoning]
+costs: [tokens_in, tokens_cached, {name: tokens_out, reserve: {quantile: 95%, by: model}}, tokens_reasoning]
 plans:
   p:
     limits:
       - name: tokens
         algorithm: fixed_window
-        rate: 300/day
+        rate: 3000/day
         meter: tokens
         cost: {by: model, weights: {small: {tokens_in: 1, tokens_cached: 1, tokens_out: 1, tokens_reasoning: 1}}}
 tenants: [{id: ada, plan: p}]
@@ -168,8 +169,8 @@ func TestABudgetThatEndsMidStream(t *testing.T) {
 		t.Fatalf("usage %+v, early %v, %v; want a clean end with what was used", usage, early, err)
 	}
 	<-said
-	if used := usage.Prompt + usage.Completion; used > 300 || used < 300-gateway.Extension {
-		t.Errorf("%d tokens of 300", used)
+	if used := usage.Prompt + usage.Completion; used > 3000 || used < 3000-2*gateway.Extension {
+		t.Errorf("%d tokens of 3000", used)
 	}
 	again := post(t.Context(), t, at, "key", asked)
 	if again.StatusCode != http.StatusTooManyRequests || again.Header.Get("Retry-After") == "" {
@@ -177,6 +178,45 @@ func TestABudgetThatEndsMidStream(t *testing.T) {
 	}
 	if got := settled(); got != usage.Prompt+usage.Completion {
 		t.Errorf("the ledger has %d tokens, the caller was told of %d", got, usage.Prompt+usage.Completion)
+	}
+}
+
+// Once the gateway knows how long answers are, many are under way at once within a budget for few of the longest.
+func TestAnswersUnderWayReserveWhatIsLikely(t *testing.T) {
+	hold := make(chan struct{})
+	number := atomic.Int64{}
+	at, settled := house(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		for range 10 {
+			fmt.Fprint(w, `data: {"id":"1","choices":[{"index":0,"delta":{"content":"word "}}]}`+"\n\n")
+		}
+		if number.Add(1) > 20 {
+			_ = http.NewResponseController(w).Flush()
+			<-hold
+		}
+		fmt.Fprint(w, "data: [DONE]\n\n")
+	}))
+	told := int64(0)
+	ask := func() *http.Response {
+		answer := post(t.Context(), t, at, "key", asked)
+		if answer.StatusCode != http.StatusOK {
+			t.Errorf("%s: want 200", answer.Status)
+		}
+		told += int64(len(`"why"`))/3 + 4 + 10
+		return answer
+	}
+	for range 20 {
+		_, _ = io.Copy(io.Discard, ask().Body)
+	}
+	var answers []io.Reader
+	for range 8 { // the longest are 256 and 128, of the 2700 that are left
+		answers = append(answers, ask().Body)
+	}
+	close(hold)
+	for _, answer := range answers {
+		_, _ = io.Copy(io.Discard, answer)
+	}
+	if got := settled(); got != told {
+		t.Errorf("the ledger has %d tokens, callers were told of %d", got, told)
 	}
 }
 

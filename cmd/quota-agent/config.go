@@ -42,6 +42,7 @@ type config struct {
 	costHeader string
 	allowFree  bool
 	unknown    int
+	openAI     bool
 	allowBlind bool
 	switchFile string
 	journal    string
@@ -95,6 +96,7 @@ func parse(args []string, w io.Writer) (config, error) {
 	f.StringVar(&c.costHeader, "cost-header", "", "`HEADER` of a check's cost in units, which the gateway must set or clear; every check costs 1 if not given")
 	f.BoolVar(&c.allowFree, "allow-free-checks", false, "accept a cost of 0 in --cost-header, which checks and spends nothing; otherwise it is answered 400")
 	f.IntVar(&c.unknown, "unknown-tenant", http.StatusForbidden, "`STATUS` of a check whose tenant is unknown: 403, or 401 if the tenant is all that identifies a caller")
+	f.BoolVar(&c.openAI, "openai-headers", false, "answers of /check and Envoy's rate limit service have x-ratelimit-limit-requests, -remaining-requests and -reset-requests as OpenAI's, too, and such of other costs")
 	f.BoolVar(&c.allowBlind, "allow-unknown", false, "allow requests, unbilled, while no server was ever reached; they are denied otherwise")
 	f.StringVar(&c.switchFile, "switch-file", "", "`FILE` of switches (YAML or JSON: mode, deny) that win over the server's; read within a second of each change")
 	f.StringVar(&c.journal, "journal", "", "`DIRECTORY` that keeps counted usage until it is settled, so that a crash loses nothing. It is this agent's alone. Without it there is no journal")

@@ -19,7 +19,7 @@ func TestHelpNamesValues(t *testing.T) {
 		if m[3] != "QUOTA_AGENT_"+strings.ToUpper(strings.ReplaceAll(m[1], "-", "_")) {
 			t.Errorf("--%s: variable %s", m[1], m[3])
 		}
-		if m[2] == "" && !strings.Contains("allow-free-checks allow-unknown events-without-journal", m[1]) {
+		if m[2] == "" && !strings.Contains("allow-free-checks allow-unknown events-without-journal openai-headers", m[1]) {
 			t.Errorf("--%s: its value has no name", m[1])
 		}
 	}

@@ -123,7 +123,7 @@ func serve(ctx context.Context, c config, log *slog.Logger) (err error) {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { hugepages.Follow(ctx); return nil })
 	if httpDoor != nil {
-		check := doors.NewCheck(quota, doors.CheckConfig{Attributes: attributes, Require: c.require, CostHeader: c.costHeader, AllowFree: c.allowFree, Unknown: c.unknown}, metrics)
+		check := doors.NewCheck(quota, doors.CheckConfig{Attributes: attributes, Require: c.require, CostHeader: c.costHeader, AllowFree: c.allowFree, Unknown: c.unknown, OpenAI: c.openAI}, metrics)
 		json := doors.NewJSON(quota, reservations, doors.JSONConfig{Unknown: c.unknown}, metrics)
 		events := doors.NewEvents(quota, mapping, metrics)
 		group.Go(func() error { return serveHTTP(ctx, httpDoor, handler(check, json, events, quota, registry)) })
@@ -131,6 +131,7 @@ func serve(ctx context.Context, c config, log *slog.Logger) (err error) {
 	}
 	if grpcDoor != nil {
 		envoy := doors.NewEnvoy(quota, metrics, log)
+		envoy.OpenAI = c.openAI
 		group.Go(func() error { envoy.Run(ctx); return nil })
 		group.Go(func() error {
 			defer envoy.End()

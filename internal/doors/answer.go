@@ -16,9 +16,12 @@ const statusHeader = "X-Quota-Status"
 
 // answer writes a decision as HTTP, and returns the status that the table has. denied replaces the status of the
 // caller's own denials, for gateways that understand only one; 0 does not. unknown replaces 403 for unknown tenants; 0
-// does not.
-func answer(w http.ResponseWriter, d client.Decision, denied, unknown int) int {
+// does not. openAI adds httpquota.OpenAIHeaders.
+func answer(w http.ResponseWriter, d client.Decision, denied, unknown int, openAI bool) int {
 	httpquota.Headers(d, w.Header().Set)
+	if openAI {
+		httpquota.OpenAIHeaders(d, w.Header().Set)
+	}
 	status := httpquota.StatusWith(d, unknown)
 	if d.Allowed {
 		w.WriteHeader(status)
@@ -34,10 +37,14 @@ func answer(w http.ResponseWriter, d client.Decision, denied, unknown int) int {
 }
 
 // headersOf is the same as Envoy's headers, in lower case as HTTP/2 has them.
-func headersOf(d client.Decision) []*corev3.HeaderValue {
+func headersOf(d client.Decision, openAI bool) []*corev3.HeaderValue {
 	var list []*corev3.HeaderValue
-	httpquota.Headers(d, func(name, value string) {
+	add := func(name, value string) {
 		list = append(list, &corev3.HeaderValue{Key: strings.ToLower(name), Value: value})
-	})
+	}
+	httpquota.Headers(d, add)
+	if openAI {
+		httpquota.OpenAIHeaders(d, add)
+	}
 	return list
 }

@@ -23,6 +23,7 @@ type CheckConfig struct {
 	CostHeader string   // holds a check's cost in units; empty, or absent in the check: 1
 	AllowFree  bool     // a cost may be 0: such a check looks, and spends nothing
 	Unknown    int      // the status of tenants that are not known; 0: 403
+	OpenAI     bool     // answers have httpquota.OpenAIHeaders, too
 }
 
 // Check answers HTTP checks: 200, or a denial's status with the reason. It is an http.Handler, safe
@@ -51,7 +52,7 @@ func (c *Check) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.ContentLength != 0 {
 		w.Header().Set("Connection", "close") // else net/http would wait for a body that nobody reads, and that may never come
 	}
-	answer(w, d, denied, c.config.Unknown)
+	answer(w, d, denied, c.config.Unknown, c.config.OpenAI)
 	c.metrics.count(doorCheck, resultOf(d))
 }
 

@@ -48,6 +48,9 @@ var errAbove = fmt.Errorf("one report is of %d units at most", int64(mostReporte
 type Envoy struct {
 	rls.UnimplementedRateLimitServiceServer
 
+	// OpenAI says that answers have httpquota.OpenAIHeaders, too. It is set before anything is served.
+	OpenAI bool
+
 	client  EnvoyClient
 	metrics *Metrics
 	// mapped is the mapping of the policy version last seen, built again when the version changes. Two requests that
@@ -341,7 +344,7 @@ func (e *Envoy) answer(door string, decisions []client.Decision) *rls.RateLimitR
 			s.DurationUntilReset = durationpb.New(t.Reset)
 		}
 	}
-	resp.ResponseHeadersToAdd = headersOf(decisions[shown])
+	resp.ResponseHeadersToAdd = headersOf(decisions[shown], e.OpenAI)
 	result := resultOK
 	if resp.OverallCode == rls.RateLimitResponse_OVER_LIMIT {
 		result = resultOverLimit

@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"math"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"testing"
 	"time"
 
@@ -275,5 +277,43 @@ func TestEnvoyWithoutAServer(t *testing.T) {
 	e := newEnvoy(t, dialAt(t, "127.0.0.1:1", client.WithFirstWait(0)))
 	if _, err := e.ask(edge(descriptor("x-tenant=acme"))); status.Code(err) != codes.Unavailable {
 		t.Errorf("got %v, want UNAVAILABLE", err)
+	}
+}
+
+// Answers of both doors have OpenAI's headers where that is asked for, of each cost, and else none.
+func TestOpenAIHeaders(t *testing.T) {
+	c := dialAt(t, startServer(t, "gateways: {envoy: {domain: edge, descriptors: {tenant: tenant}}}"+llm).GRPCAddr(), client.WithFirstWait(30*time.Second), client.WithMaxWait(30*time.Second))
+	attributes, err := ParseAttributes(DefaultAttributes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, on := range []bool{false, true} {
+		e := NewEnvoy(c, newMetrics(t), slog.New(slog.DiscardHandler))
+		e.OpenAI = on
+		answer, err := e.ShouldRateLimit(t.Context(), edge(descriptor("tenant=acme")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		envoy := make(http.Header)
+		for _, h := range answer.GetResponseHeadersToAdd() {
+			envoy.Set(h.GetKey(), h.GetValue())
+		}
+		w := httptest.NewRecorder()
+		r := httptest.NewRequest(http.MethodGet, "/check", nil)
+		r.Header.Set("X-Tenant", "acme")
+		NewCheck(c, CheckConfig{Attributes: attributes, OpenAI: on}, newMetrics(t)).ServeHTTP(w, r)
+		for door, h := range map[string]http.Header{"envoy": envoy, "/check": w.Header()} {
+			for name, want := range map[string]string{"limit-requests": "10", "limit-tokens": "5000", "remaining-tokens": "5000", "reset-tokens": "0s"} {
+				if !on {
+					want = ""
+				}
+				if got := h.Get("x-ratelimit-" + name); got != want {
+					t.Errorf("%s, %v: x-ratelimit-%s is %q, want %q: %v", door, on, name, got, want, h)
+				}
+			}
+			if reset, err := time.ParseDuration(h.Get("x-ratelimit-reset-requests")); on && (err != nil || reset <= 0 || reset > time.Hour) {
+				t.Errorf("%s: x-ratelimit-reset-requests: %v, %v", door, reset, err)
+			}
+		}
 	}
 }

@@ -579,3 +579,37 @@ func TestWaitAndPeekByCosts(t *testing.T) {
 		shut(t, c)
 	})
 }
+
+// What is left is told for each cost, and of a sum under its limit's name; of a denial by what denied.
+func TestByUnit(t *testing.T) {
+	bubble(t, costly(100, 1000, 10_000, 500), func(t *testing.T, s *fake) {
+		s.leases = memstore.New()
+		c := dial(t, s)
+		decide := func(out int64) Decision {
+			return c.Decide(t.Context(), costing(1, []Cost{{"out", out}}, []Attribute{tenant("a"), model("small")}))
+		}
+		for i := range int64(4) { // known from the third on
+			d := decide(10)
+			got := make(map[string]int64)
+			for unit, told := range d.ByUnit() {
+				got[unit] = told.Remaining
+			}
+			want := map[string]int64{"requests": 99 - i, "out": 1000 - 10*(i+1), "sum": 10_000 - 45*(i+1), "model": 500 - 6*(i+1)}
+			if !d.Allowed || !maps.Equal(got, want) {
+				t.Errorf("request %d: %v, want %v", i, got, want)
+			}
+		}
+		d := decide(990)
+		if got := d.ByUnit(); d.Allowed || len(got) != 1 || got[d.Limit()].Limit != d.Limit() {
+			t.Errorf("denied by %s: %v", d.Limit(), got)
+		}
+		if got := (Decision{Allowed: true}).ByUnit(); len(got) != 0 {
+			t.Errorf("of no limit: %v", got)
+		}
+		told := Decided(true, ReasonLimit, 0, Details{Limit: "l", Cost: "out", Remaining: 7})
+		if got := told.ByUnit(); len(got) != 1 || got["out"].Remaining != 7 {
+			t.Errorf("decided elsewhere: %v", got)
+		}
+		shut(t, c)
+	})
+}

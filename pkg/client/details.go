@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/f4ee788f/quota/internal/core/agent"
@@ -29,6 +30,10 @@ func (d Decision) Details() Details {
 	if t.limit == nil {
 		return Details{}
 	}
+	return t.details()
+}
+
+func (t *tightest) details() Details {
 	told := Details{
 		Limit: t.limit.Name, Quota: t.rate.Units, Window: t.rate.Per,
 		Remaining: max(t.state.Remaining, t.state.Tokens, 0), Reset: micros(t.state.ResetIn),
@@ -40,6 +45,46 @@ func (d Decision) Details() Details {
 		told.Quota = t.limit.Slots
 	}
 	return told
+}
+
+// ByUnit returns the details of the limits behind a decision by what their units are: "requests", a cost's name, or
+// the limit's own name where it weighs several costs. Of several limits of one unit it is the one with the fewest left.
+// As Details it knows four limits of an allowed decision, and of a denial the one that denied. Of a decision made
+// elsewhere it knows one, by its cost or its name.
+func (d Decision) ByUnit() map[string]Details {
+	if told, ok := d.by.(*Details); ok {
+		return map[string]Details{cmp.Or(told.Cost, told.Limit): *told}
+	}
+	all := make(map[string]Details)
+	add := func(t tightest) {
+		if t.limit == nil || t.limit.CountsOnly() {
+			return
+		}
+		unit := cmp.Or(t.limit.Cost.Single(), t.limit.Name)
+		if was, is := all[unit]; !is || t.details().Remaining < was.Remaining {
+			all[unit] = t.details()
+		}
+	}
+	add(d.tightest())
+	var more []*agent.Entry
+	switch by := d.by.(type) {
+	case *agent.Resolution:
+		for i := range by.Limits() {
+			more = append(more, by.Entry(i))
+		}
+	case *origin:
+		more = append(by.others[:], by.entry)
+	}
+	for _, e := range more {
+		if e == nil || e.Overage() || !d.Allowed {
+			continue
+		}
+		var t tightest
+		t.is(e.Held())
+		t.state = e.State(e.Registry().Now())
+		add(t)
+	}
+	return all
 }
 
 // origin is a decision's source where a bucket alone does not say it all.

@@ -22,6 +22,7 @@ type middleware struct {
 	cost       func(*http.Request) int64
 	degraded   func(http.ResponseWriter, *http.Request, client.Decision) bool
 	unknown    int
+	openAI     bool
 }
 
 // Extract says where Attributes finds the attributes of an HTTP request. The zero value takes the tenant from X-Tenant
@@ -100,6 +101,9 @@ func WithUnknownTenant(status int) Option {
 	return func(m *middleware) { m.unknown = status }
 }
 
+// WithOpenAIHeaders adds the headers of OpenAIHeaders to answers.
+func WithOpenAIHeaders() Option { return func(m *middleware) { m.openAI = true } }
+
 // Decider decides requests: a client.Client or an agentclient.Client.
 type Decider interface {
 	AllowN(ctx context.Context, n int64, attributes ...client.Attribute) client.Decision
@@ -119,6 +123,9 @@ func Middleware(c Decider, opts ...Option) func(next http.Handler) http.Handler 
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			d := c.AllowN(r.Context(), m.cost(r), m.attributes(r)...)
 			Headers(d, w.Header().Set)
+			if m.openAI {
+				OpenAIHeaders(d, w.Header().Set)
+			}
 			switch {
 			case d.Allowed:
 				defer d.Done()
@@ -133,6 +140,15 @@ func Middleware(c Decider, opts ...Option) func(next http.Handler) http.Handler 
 // Headers calls set for every HTTP header that tells the caller of the
 // decision: none where no limit decided and nothing was denied.
 func Headers(d client.Decision, set func(name, value string)) { headers.Each(answer(d), set) }
+
+// OpenAIHeaders calls set for headers as OpenAI's API has them: x-ratelimit-limit-requests, -remaining-requests and
+// -reset-requests, the last as in "6m0s". Limits of other costs, such as tokens, have theirs under the cost's name, and
+// limits that weigh several under their own. See client.Decision.ByUnit.
+func OpenAIHeaders(d client.Decision, set func(name, value string)) {
+	for unit, t := range d.ByUnit() {
+		headers.OpenAI(answerOf(d, t), unit, set)
+	}
+}
 
 // Status is the decision's HTTP status, as docs/doors.md's table has it. It is 200, 429 where a limit is used up, 503
 // where the service is at fault, and others.
@@ -152,8 +168,9 @@ func WriteDenial(w http.ResponseWriter, d client.Decision, status int) {
 	headers.Write(w, answer(d), status)
 }
 
-func answer(d client.Decision) headers.Answer {
-	t := d.Details()
+func answer(d client.Decision) headers.Answer { return answerOf(d, d.Details()) }
+
+func answerOf(d client.Decision, t client.Details) headers.Answer {
 	return headers.Answer{
 		Allowed: d.Allowed, RetryAfter: d.RetryAfter, Reason: d.Reason.String(),
 		Limit: t.Limit, Quota: t.Quota, Cost: t.Cost, Window: t.Window, Remaining: t.Remaining, Reset: t.Reset,

@@ -366,6 +366,6 @@ func answerOf(id uint64, d *client.Decision) *ask.Answer {
 	t := d.Details()
 	return &ask.Answer{
 		ID: id, Allowed: d.Allowed, Reason: uint8(d.Reason), RetryAfter: d.RetryAfter.Microseconds(),
-		Limit: t.Limit, Quota: t.Quota, Window: t.Window.Microseconds(), Remaining: t.Remaining, Reset: t.Reset.Microseconds(),
+		Limit: t.Limit, Quota: t.Quota, Window: t.Window.Microseconds(), Remaining: t.Remaining, Reset: t.Reset.Microseconds(), Cost: t.Cost,
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"net"
+	"net/http"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -90,7 +91,8 @@ type node struct {
 	lines  *Lines
 	door   *Decide
 	server *grpc.Server
-	frozen chan struct{} // what decisions wait for; nil
+	frozen chan struct{}    // what decisions wait for; nil
+	told   *client.Decision // what is decided; nil where the client does
 }
 
 // startNode runs in a bubble, and ends with stop.
@@ -178,6 +180,9 @@ func (n *node) thaw() {
 
 func (n *node) Decide(ctx context.Context, q client.Request) client.Decision {
 	n.thawed()
+	if n.told != nil {
+		return *n.told
+	}
 	return n.client.Decide(ctx, q)
 }
 
@@ -662,4 +667,26 @@ func wordOf(name string) string {
 		}
 	}
 	return string(b)
+}
+
+// A thin client is told all that the agent's decision says of its limit, and so are those who read its headers.
+func TestThinClientsKnowTheCost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, stop := startNode(t)
+		defer stop()
+		want := client.Details{Limit: "output", Quota: 90_000, Cost: "tokens_out", Window: time.Minute, Remaining: 7, Reset: time.Second}
+		d := client.Decided(true, client.ReasonLimit, 0, want)
+		n.told = &d
+		thin := n.dial()
+		defer closeThin(t, thin)
+		got := thin.Allow(t.Context(), of("acme"))
+		if got.Details() != want {
+			t.Errorf("got %+v, want %+v", got.Details(), want)
+		}
+		h := make(http.Header)
+		httpquota.Headers(got, h.Set)
+		if policy := h.Get("RateLimit-Policy"); policy != `"output";q=90000;qu="tokens_out";w=60` {
+			t.Errorf("RateLimit-Policy: %s", policy)
+		}
+	})
 }

@@ -234,6 +234,6 @@ func refusalOf(err error) error {
 func decisionOf(a *quotav1.Answer) client.Decision {
 	us := func(n int64) time.Duration { return time.Duration(n) * time.Microsecond }
 	return client.Decided(a.GetAllowed(), client.Reason(max(a.GetReason(), 1)-1), us(a.GetRetryAfterUs()), client.Details{
-		Limit: a.GetLimit(), Quota: a.GetQuota(), Window: us(a.GetWindowUs()), Remaining: a.GetRemaining(), Reset: us(a.GetResetUs()),
+		Limit: a.GetLimit(), Cost: a.GetCost(), Quota: a.GetQuota(), Window: us(a.GetWindowUs()), Remaining: a.GetRemaining(), Reset: us(a.GetResetUs()),
 	})
 }

@@ -113,6 +113,6 @@ func protoAnswer(d client.Decision) *quotav1.Answer {
 	t := d.Details()
 	return &quotav1.Answer{
 		Allowed: d.Allowed, Reason: quotav1.Answer_Reason(d.Reason) + 1, RetryAfterUs: d.RetryAfter.Microseconds(),
-		Limit: t.Limit, Quota: t.Quota, WindowUs: t.Window.Microseconds(), Remaining: t.Remaining, ResetUs: t.Reset.Microseconds(),
+		Limit: t.Limit, Quota: t.Quota, WindowUs: t.Window.Microseconds(), Remaining: t.Remaining, ResetUs: t.Reset.Microseconds(), Cost: t.Cost,
 	}
 }

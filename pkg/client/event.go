@@ -122,12 +122,13 @@ func (c *Client) tryEvents(ctx context.Context, events []Event) (booked int, err
 	if c.closed.Load() { // what was entered before is waited for
 		return 0, &NotBookedError{Reason: ReasonClosed}
 	}
-	return c.bookAll(all)
+	return c.bookAll(all, len(events))
 }
 
 // bookAll books events that are not known yet. The journal first has a record of each, which a kill drops. One store
-// then says that an event is booked: from there on a kill bills what its buckets have not counted yet, and knows it.
-func (c *Client) bookAll(all []*booking) (booked int, err error) {
+// then says that an event is booked: from there on a kill bills what its buckets have not counted yet, and knows it. All
+// are those of the came events that were not known before.
+func (c *Client) bookAll(all []*booking, came int) (booked int, err error) {
 	t := &c.events
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -175,6 +176,7 @@ func (c *Client) bookAll(all []*booking) (booked int, err error) {
 		c.forgetEvents(t.rememberLocked(b.id, now.UnixMilli(), b.tenant, c.cfg.eventsKnown))
 	}
 	t.stepped()
+	t.booked, t.again = t.booked+int64(len(next)), t.again+int64(came-len(next))
 	return len(next), nil
 }
 

@@ -56,6 +56,9 @@ func TestEventsAreBookedOnce(t *testing.T) {
 		if d := c.Allow(t.Context(), tenant("a")); d.Allowed {
 			t.Error("a request was admitted above what was booked")
 		}
+		if st := c.Stats(); st.EventsKnown != 6 || st.EventsBooked != 6 || st.EventsAgain != 4 {
+			t.Errorf("%d events known, %d booked and %d again, want 6, 6 and 4", st.EventsKnown, st.EventsBooked, st.EventsAgain)
+		}
 		shut(t, c)
 		if got := s.billed(nil); got != 127 {
 			t.Errorf("the ledger has %d units, want 127", got)

@@ -21,6 +21,8 @@ type eventTable struct {
 	tenants map[string]*tenantEvents
 	most    byEvents
 
+	booked, again int64 // events since the client began: booked, and known when they came
+
 	step func() // of tests: called between any two steps of booking; nil for none
 }
 
@@ -104,6 +106,13 @@ func (t *eventTable) knows(id usage.ReservationID) bool {
 	defer t.mu.Unlock()
 	k := t.byID[id]
 	return k != nil && time.Since(time.UnixMilli(k.booked)) < EventsKnown
+}
+
+// count returns how many events are known, were booked, and came again.
+func (t *eventTable) count() (known, booked, again int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return int64(t.all.Len()), t.booked, t.again
 }
 
 // recall remembers an event of an earlier start that the journal knows; they come in the order in which they were booked.

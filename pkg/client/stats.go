@@ -63,6 +63,9 @@ type Stats struct {
 	Reservations  int64 // that live
 	UnitsReserved int64 // by them
 	Expired       int64 // reservations that ended because nobody committed or cancelled them in time
+	EventsKnown   int64 // events that were booked and would be known again, at most WithEventsKnown
+	EventsBooked  int64 // events that were booked
+	EventsAgain   int64 // events that came and were known
 
 	SwitchFile string // what is wrong with the file of WithSwitchFile; empty for nothing
 
@@ -130,5 +133,6 @@ func (c *Client) Stats() Stats {
 		st.Overshoot = append(st.Overshoot, Overshoot(o))
 	}
 	st.Reservations, st.UnitsReserved, st.Expired = c.reserved.count()
+	st.EventsKnown, st.EventsBooked, st.EventsAgain = c.events.count()
 	return st
 }

@@ -45,6 +45,7 @@ type Answer struct {
 	Reason     uint8 // of client.Reason
 	RetryAfter int64
 	Limit      string // the frame's own bytes, where Frame.Next set it
+	Cost       string // likewise
 	Quota      int64
 	Window     int64
 	Remaining  int64
@@ -170,6 +171,7 @@ func (f *Frame) Answer(a *Answer) {
 	f.number(7, uint64(a.Window))
 	f.number(8, uint64(a.Remaining))
 	f.number(9, uint64(a.Reset))
+	f.text(10, a.Cost)
 	f.close(start)
 	f.n++
 }
@@ -306,7 +308,7 @@ func (a *Answer) read(b []byte) error {
 		if err != nil {
 			return err
 		}
-		if (field == 5) != (body != nil) {
+		if (field == 5 || field == 10) != (body != nil) {
 			continue // of another type than it should be
 		}
 		switch field {
@@ -328,6 +330,8 @@ func (a *Answer) read(b []byte) error {
 			a.Remaining = int64(v)
 		case 9:
 			a.Reset = int64(v)
+		case 10:
+			a.Cost = text(body)
 		}
 	}
 	return nil

@@ -88,13 +88,13 @@ func TestAnswersAreTheProtocols(t *testing.T) {
 		for range rapid.IntRange(0, 20).Draw(t, "answers") {
 			a := Answer{
 				ID: rapid.Uint64().Draw(t, "id"), Allowed: rapid.Bool().Draw(t, "allowed"), Reason: rapid.Uint8Range(0, 16).Draw(t, "reason"),
-				RetryAfter: numbers.Draw(t, "after"), Limit: words.Draw(t, "limit"), Quota: numbers.Draw(t, "quota"),
+				RetryAfter: numbers.Draw(t, "after"), Limit: words.Draw(t, "limit"), Cost: words.Draw(t, "cost"), Quota: numbers.Draw(t, "quota"),
 				Window: numbers.Draw(t, "window"), Remaining: numbers.Draw(t, "remaining"), Reset: numbers.Draw(t, "reset"),
 			}
 			want = append(want, a)
 			hand.Answer(&a)
 			generated.Answers = append(generated.Answers, &quotav1.Answer{
-				Id: a.ID, Allowed: a.Allowed, Reason: quotav1.Answer_Reason(a.Reason + 1), RetryAfterUs: a.RetryAfter, Limit: a.Limit,
+				Id: a.ID, Allowed: a.Allowed, Reason: quotav1.Answer_Reason(a.Reason + 1), RetryAfterUs: a.RetryAfter, Limit: a.Limit, Cost: a.Cost,
 				Quota: a.Quota, WindowUs: a.Window, Remaining: a.Remaining, ResetUs: a.Reset,
 			})
 		}

@@ -169,7 +169,7 @@ func (t *Client) deliver(f *ask.Frame) error {
 		}
 		if q := t.asked[a.ID]; q != nil && q.sent {
 			t.decideLocked(q, client.Decided(a.Allowed, client.Reason(a.Reason), micros(a.RetryAfter), client.Details{
-				Limit: unique.Make(a.Limit).Value(), // the answer's own text is the message's
+				Limit: unique.Make(a.Limit).Value(), Cost: unique.Make(a.Cost).Value(), // the answer's own text is the message's
 				Quota: a.Quota, Window: micros(a.Window), Remaining: a.Remaining, Reset: micros(a.Reset),
 			}))
 		}

@@ -437,7 +437,9 @@ type Answer struct {
 	// About how many units are left, over all gateways.
 	Remaining int64 `protobuf:"varint,8,opt,name=remaining,proto3" json:"remaining,omitempty"`
 	// Until the bucket is full again or its window turns.
-	ResetUs       int64 `protobuf:"varint,9,opt,name=reset_us,json=resetUs,proto3" json:"reset_us,omitempty"`
+	ResetUs int64 `protobuf:"varint,9,opt,name=reset_us,json=resetUs,proto3" json:"reset_us,omitempty"`
+	// The cost that units are of; empty for requests, and for sums of several.
+	Cost          string `protobuf:"bytes,10,opt,name=cost,proto3" json:"cost,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -533,6 +535,13 @@ func (x *Answer) GetResetUs() int64 {
 		return x.ResetUs
 	}
 	return 0
+}
+
+func (x *Answer) GetCost() string {
+	if x != nil {
+		return x.Cost
+	}
+	return ""
 }
 
 type ReserveRequest struct {
@@ -1069,7 +1078,7 @@ const file_quota_v1_decision_proto_rawDesc = "" +
 	"\x0eDecideResponse\x12*\n" +
 	"\aanswers\x18\x01 \x03(\v2\x10.quota.v1.AnswerR\aanswers\x12\x12\n" +
 	"\x04done\x18\x02 \x01(\bR\x04done\x12\x18\n" +
-	"\aclosing\x18\x03 \x01(\bR\aclosing\"\xbf\x05\n" +
+	"\aclosing\x18\x03 \x01(\bR\aclosing\"\xd3\x05\n" +
 	"\x06Answer\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x18\n" +
 	"\aallowed\x18\x02 \x01(\bR\aallowed\x12/\n" +
@@ -1079,7 +1088,9 @@ const file_quota_v1_decision_proto_rawDesc = "" +
 	"\x05quota\x18\x06 \x01(\x03R\x05quota\x12\x1b\n" +
 	"\twindow_us\x18\a \x01(\x03R\bwindowUs\x12\x1c\n" +
 	"\tremaining\x18\b \x01(\x03R\tremaining\x12\x19\n" +
-	"\breset_us\x18\t \x01(\x03R\aresetUs\"\xb1\x03\n" +
+	"\breset_us\x18\t \x01(\x03R\aresetUs\x12\x12\n" +
+	"\x04cost\x18\n" +
+	" \x01(\tR\x04cost\"\xb1\x03\n" +
 	"\x06Reason\x12\x16\n" +
 	"\x12REASON_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fREASON_LIMIT\x10\x01\x12\x14\n" +

@@ -64,7 +64,7 @@ func TestVectorsOfBodies(t *testing.T) {
 // optional are members that a decision has only where a limit decided, or there is more to say, and that an answer has
 // only where the decision allowed.
 var optional = map[string]bool{
-	"limit": true, "quota": true, "window_seconds": true, "remaining": true, "reset_seconds": true, "detail": true, "reservation": true,
+	"limit": true, "cost": true, "quota": true, "window_seconds": true, "remaining": true, "reset_seconds": true, "detail": true, "reservation": true,
 }
 
 // membersMissing lists where got has no value of want's kind.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/f4ee788f/quota/internal/core/limit"
 	"github.com/f4ee788f/quota/pkg/client"
 )
 
@@ -407,4 +408,20 @@ func counted(t *testing.T, registry *prometheus.Registry, labels ...string) floa
 		}
 	}
 	return 0
+}
+
+// A decision says what its limit's units are of, and takes no more bytes than calls hold for it.
+func TestADecisionInJSON(t *testing.T) {
+	long := strings.Repeat("n", limit.MaxNameLen)
+	const most = 1<<63 - 1
+	for reason := client.Reason(0); reason.String() != "reason"; reason++ {
+		d := client.Decided(false, reason, most, client.Details{Limit: long, Cost: long, Quota: most, Window: most, Remaining: most, Reset: most})
+		if text := string(appendDecision(nil, d, 0)); len(text) > mostDecision || !strings.Contains(text, `"cost":"`+long+`"`) {
+			t.Errorf("%s takes %d bytes, and may take %d: %s", reason, len(text), mostDecision, text)
+		}
+	}
+	d := client.Decided(true, client.ReasonLimit, 0, client.Details{Limit: "requests", Quota: 1})
+	if text := string(appendDecision(nil, d, 0)); strings.Contains(text, "cost") {
+		t.Errorf("of requests: %s", text)
+	}
 }

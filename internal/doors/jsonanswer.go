@@ -13,7 +13,7 @@ import (
 )
 
 // mostDecision is more than the bytes that a decision takes as JSON.
-const mostDecision = 512
+const mostDecision = 640
 
 // appendDecisions writes the answer of /v1/decide.
 func appendDecisions(b []byte, decisions []client.Decision, unknown int) []byte {
@@ -45,6 +45,9 @@ func appendDecision(b []byte, d client.Decision, unknown int) []byte {
 	}
 	if t := d.Details(); t.Limit != "" {
 		b = appendText(append(b, `,"limit":`...), t.Limit)
+		if t.Cost != "" {
+			b = appendText(append(b, `,"cost":`...), t.Cost)
+		}
 		b = strconv.AppendInt(append(b, `,"quota":`...), max(t.Quota, 0), 10)
 		b = appendSeconds(append(b, `,"window_seconds":`...), t.Window)
 		b = strconv.AppendInt(append(b, `,"remaining":`...), max(t.Remaining, 0), 10)

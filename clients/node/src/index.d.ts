@@ -36,6 +36,8 @@ export interface Decision {
   reset: number
   /** A sentence on a denial. */
   detail: string
+  /** What quota and remaining are units of; empty for requests, and for sums of several costs. */
+  cost: string
 }
 
 export interface Options {

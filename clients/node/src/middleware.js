@@ -73,10 +73,11 @@ export function headers(decision) {
     const remaining = after ? 0 : Math.min(Math.max(decision.remaining, 0), quota) // nothing is there for this request
     const reset = Math.ceil(decision.reset)
     const name = string(decision.limit)
+    const unit = decision.cost ? `;qu=${string(decision.cost)}` : ''
     // Where nothing is left, only a denial knows when the next unit is there.
     const until = remaining > 0 ? `;t=${reset}` : after ? `;t=${after}` : ''
     told.push(
-      ['RateLimit-Policy', `${name};q=${quota};w=${window}`],
+      ['RateLimit-Policy', `${name};q=${quota}${unit};w=${window}`],
       ['RateLimit', `${name};r=${remaining}${until}`],
       ['X-RateLimit-Limit', String(quota)],
       ['X-RateLimit-Remaining', String(remaining)],

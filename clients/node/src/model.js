@@ -41,12 +41,13 @@ export function readDecision(answer) {
     remaining: take('remaining', { type: 'number', default: 0 }),
     reset: take('reset_seconds', { type: 'number', default: 0 }),
     detail: take('detail', { type: 'string', default: '' }),
+    cost: take('cost', { type: 'string', default: '' }),
   }
 }
 
 /** A decision that no agent made. */
 export function decided(allowed, reason, status, retryAfter) {
-  return { allowed, reason, status, retryAfter, limit: '', quota: 0, window: 0, remaining: 0, reset: 0, detail: '' }
+  return { allowed, reason, status, retryAfter, limit: '', quota: 0, window: 0, remaining: 0, reset: 0, detail: '', cost: '' }
 }
 
 /** Units and costs as a body has them. */

@@ -132,10 +132,11 @@ def headers(decision: Decision) -> list[tuple[str, str]]:
         remaining = 0 if after else min(max(decision.remaining, 0), quota)  # nothing is there for this request
         reset = math.ceil(decision.reset)
         name = _string(decision.limit)
+        unit = f";qu={_string(decision.cost)}" if decision.cost else ""
         # Where nothing is left, only a denial knows when the next unit is there.
         until = reset if remaining else after
         told = [
-            ("RateLimit-Policy", f"{name};q={quota};w={window}"),
+            ("RateLimit-Policy", f"{name};q={quota}{unit};w={window}"),
             ("RateLimit", f"{name};r={remaining}" + (f";t={until}" if remaining or after else "")),
             ("X-RateLimit-Limit", str(quota)),
             ("X-RateLimit-Remaining", str(remaining)),

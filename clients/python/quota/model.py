@@ -47,6 +47,7 @@ class Decision:
     remaining: int = 0
     reset: float = 0  # until the bucket is full, or its window turns
     detail: str = ""  # a sentence on a denial
+    cost: str = ""  # what quota and remaining are units of; empty for requests, and for sums of several costs
 
     @classmethod
     def read(cls, answer: Any) -> Decision:
@@ -72,6 +73,7 @@ class Decision:
             remaining=take("remaining", int, 0),
             reset=take("reset_seconds", number, 0),
             detail=take("detail", str, ""),
+            cost=take("cost", str, ""),
         )
 
 

@@ -49,6 +49,7 @@ func TestVectorsOfAnswers(t *testing.T) {
 			Reason     string
 			Status     int
 			Limit      string
+			Cost       string
 			Quota      int64
 			Window     float64 `json:"window_seconds"`
 			Remaining  int64
@@ -59,7 +60,7 @@ func TestVectorsOfAnswers(t *testing.T) {
 		Problem map[string]any
 	}](t, "answers") {
 		d := client.Decided(c.Decision.Allowed, reasonOf(t, c.Decision.Reason), seconds(c.Decision.RetryAfter), client.Details{
-			Limit: c.Decision.Limit, Quota: c.Decision.Quota, Window: seconds(c.Decision.Window),
+			Limit: c.Decision.Limit, Cost: c.Decision.Cost, Quota: c.Decision.Quota, Window: seconds(c.Decision.Window),
 			Remaining: c.Decision.Remaining, Reset: seconds(c.Decision.Reset),
 		})
 		got := map[string]string{}

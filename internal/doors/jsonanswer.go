@@ -13,7 +13,7 @@ import (
 )
 
 // mostDecision is more than the bytes that a decision takes as JSON.
-const mostDecision = 640
+const mostDecision = 512
 
 // appendDecisions writes the answer of /v1/decide.
 func appendDecisions(b []byte, decisions []client.Decision, unknown int) []byte {

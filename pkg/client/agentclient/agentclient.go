@@ -1,7 +1,8 @@
 // Package agentclient asks a quota-agent for each decision, over its socket. It is for processes that are many or
 // short-lived, and cannot each have leases. The agent reports and settles the units that a Client admits.
 //
-// Read agentclient.go first; line.go has the connection, waiting.go the questions that wait for their answers.
+// Read agentclient.go first; line.go has the connection, waiting.go the questions that wait for their answers, and
+// reserve.go reservations.
 package agentclient
 
 import (
@@ -33,6 +34,7 @@ type Client struct {
 	cfg    config
 	log    *slog.Logger
 	conn   *grpc.ClientConn // with TLS; else each line has its own connection
+	calls  *grpc.ClientConn // of reservations: conn, or one that is opened when first used
 	cancel context.CancelFunc
 	life   sync.WaitGroup // what Dial started
 	first  chan struct{}  // closed, by tried, when the agent was reached or could not be
@@ -108,6 +110,9 @@ func Dial(ctx context.Context, to string, opts ...Option) (*Client, error) {
 			grpc.WithStaticStreamWindowSize(4*ask.MaxBytes), grpc.WithStaticConnWindowSize(4*ask.MaxBytes),
 			grpc.WithDefaultCallOptions(grpc.ForceCodecV2(ask.Codec{})))
 	}
+	if t.calls = t.conn; t.calls == nil && err == nil {
+		t.calls, err = cfg.connect.Servers(to, grpc.WithDefaultCallOptions(grpc.ForceCodecV2(ask.Codec{})))
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", client.ErrOption, err)
 	}
@@ -181,8 +186,5 @@ func (t *Client) Close(ctx context.Context) error {
 	}
 	t.cancel()
 	t.life.Wait()
-	if t.conn == nil {
-		return nil
-	}
-	return t.conn.Close()
+	return t.calls.Close()
 }

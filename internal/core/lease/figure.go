@@ -15,8 +15,8 @@ import "github.com/f4ee788f/quota/internal/core/limit"
 //     still.
 //   - A holder was silent until its tokens were nobody's: they were spent or not. If it comes back it says
 //     (level.go). If the store no longer knows it, its reported use may be in the window's first figure as
-//     well. Once nothing is left, nothing is out, and the ledger is complete past all of it, the figure is the
-//     truth. Units that it does not list are granted again. The figure may be too small if the limit's meter or
+//     well. Once too little is left for who waits, and the ledger is complete past all but what is out, the figure is
+//     the truth. Units that it does not list are granted again. The figure may be too small if the limit's meter or
 //     the tenant's place in the tree changed within the window. So what known holders reported is never granted
 //     again.
 //
@@ -73,7 +73,8 @@ func (x *step) hear() {
 	}
 	used := min(f.Used, limit.MaxUnits) * limit.Micro
 	if x.void() && f.Whole && f.Through >= x.Moved+figureSkew {
-		x.Level, x.Lapsed, x.Returned = max(x.Level, x.burst-max(used, x.Spent)), false, x.t
+		x.Level = max(x.Level, x.burst-max(used, x.Spent)-whole(x.Out.Stock))
+		x.Lapsed, x.Returned = false, x.t
 	}
 	if x.Unsure > 0 && (f.Through >= x.Unsure || x.waited()) {
 		x.Unsure, x.Spent = 0, max(x.Spent, used)
@@ -97,16 +98,19 @@ func (x *step) waited() bool {
 	return min(x.now-f.Age-x.Unsure, f.Unbroken) >= figureWait
 }
 
-// void reports whether tokens of a window lapsed, and none of it is left or out. Then the ledger may know of
-// units that were not spent. It cannot tell if the limit lends, or prorates the window.
+// void reports whether tokens of a window lapsed, and neither what is left nor what is out is enough for a request that
+// waits. Then the ledger may know of units that were not spent. It cannot tell if the limit lends, or prorates the
+// window.
 func (x *step) void() bool {
-	return x.Lapsed && x.Out.Stock < limit.Micro && x.Level < limit.Micro && x.Unsure == 0 &&
+	need := max(x.r.Largest, 1) * limit.Micro
+	return x.Lapsed && x.Out.Stock < need && x.Level < need && x.Unsure == 0 &&
 		x.r.Spec.Borrow == 0 && !x.r.Spec.Prorate
 }
 
 // unsure is Grant.Unsure.
 func (x *step) unsure(g *Grant) int64 {
-	if g.Tokens > 0 {
+	// Stock is out until it is told of. What waiting requests spend on arrival is in no sum.
+	if g.Tokens*limit.Micro > x.next.Lease.Stock-x.keeps-x.r.Fraction {
 		x.Moved = x.now
 	}
 	switch {

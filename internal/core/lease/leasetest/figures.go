@@ -151,6 +151,32 @@ func figures(t *testing.T, open func(t *testing.T) lease.Store) {
 		}
 	})
 
+	run("so it does where a little is left that no request has use for", func(o renewer) {
+		had := o.one(ask("lost", spec, middle, 1, 0))
+		rest := ask("a", spec, middle+second, 1, 5000)
+		o.one(rest)
+		used := 1000 - had.Tokens - 2
+		o.one(spent(rest, middle+2*second, used))
+		large := func(now, number, through int64) lease.Renewal {
+			r := told(ask("b", spec, now, number, 10), used+3, through)
+			r.Largest = 10
+			return r
+		}
+		g := o.one(large(middle+60*second, 1, middle))
+		if g.Tokens != 0 || g.Unsure < middle+15*second {
+			o.t.Fatalf("2 are left and 10 asked for: got %+v, want none, and a figure asked for", g)
+		}
+		// Another holder takes the 2, and has no use for them either: that moves nothing.
+		other := ask("c", spec, middle+70*second, 1, 2)
+		other.Reserved = 2
+		if g := o.one(other); g.Tokens != 2 {
+			o.t.Errorf("got %+v, want the 2 that are left", g)
+		}
+		if g = o.one(large(middle+71*second, 2, g.Unsure)); g.Tokens < 10 || g.Tokens+g.Remaining != 1000-used-3 {
+			o.t.Errorf("the ledger is complete: got %+v, want the 10 that wait, and all that was not used", g)
+		}
+	})
+
 	run("a holder that is back after its tokens were nobody's returns what it did not spend, once", func(o renewer) {
 		for _, figure := range []bool{false, true} {
 			slow := ask("slow", spec, middle, 1, 20)

@@ -189,3 +189,40 @@ func TestRefundsOfAnyHistory(t *testing.T) {
 		t.Errorf("something was given back %d times", backs)
 	}
 }
+
+// Units that a switch admitted are no one's stock, whether reserved or not: those given back serve nobody.
+func TestRefundOfWhatASwitchAdmitted(t *testing.T) {
+	const second = 1_000_000
+	for name, admit := range map[string]func(b *Bucket){
+		"asked for": func(b *Bucket) { b.Admit(80) },
+		"reserved": func(b *Bucket) {
+			b.Hold(80)
+			b.Admit(80)
+			b.SettleAdmitted(80, 80, b.Window(), nil)
+		},
+		"more than was reserved": func(b *Bucket) {
+			b.Hold(50)
+			b.Admit(50)
+			b.SettleAdmitted(50, 80, b.Window(), nil)
+		},
+		"less than was reserved": func(b *Bucket) {
+			b.Hold(90)
+			b.Admit(90)
+			b.SettleAdmitted(90, 80, b.Window(), nil)
+		},
+	} {
+		b := Of(&limit.Limit{Name: "w", Algorithm: limit.FixedWindow, Rate: limit.Rate{Units: 100, Per: 10e9}})
+		b.Apply(second, lease.Grant{
+			Number: b.Renew(second, false).Number, Tokens: 20, TTL: 10 * second, Reset: 8 * second, ValidFrom: 90 * second, ValidUntil: 100 * second,
+		})
+		admit(b)
+		back, _ := b.Refund(2*second, 80, false)
+		spent := 0
+		for b.Ask(2*second, 1, false, false).Outcome == Admitted {
+			spent++
+		}
+		if back != 80 || spent != 20 {
+			t.Errorf("%s: %d back, and %d spent of a lease of 20", name, back, spent)
+		}
+	}
+}

@@ -73,7 +73,7 @@ func (b *Bucket) Settle(n, m, window int64, at *Stake) (attend bool) {
 func (b *Bucket) SettleAdmitted(n, m, window int64, at *Stake) {
 	defer b.enter().leave()
 	b.spentLocked(n, m, at)
-	b.notNobodysLocked(n) // none of them comes back any more
+	b.notNobodysLocked(n - m) // the others may come back by a Refund
 	if window != b.window {
 		b.outside -= max(n-m, 0)
 	}

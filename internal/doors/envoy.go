@@ -100,7 +100,8 @@ func (e *Envoy) ShouldRateLimit(ctx context.Context, r *rls.RateLimitRequest) (*
 	}
 	questions := make([]client.Request, len(r.GetDescriptors())) // without attributes they are unlimited
 	md, _ := metadata.FromIncomingContext(ctx)
-	var reports, refunds []client.Request
+	var reports []client.Request
+	var refunds []refund
 	tooLarge := false
 	for i, d := range r.GetDescriptors() {
 		if w == nil {
@@ -110,7 +111,7 @@ func (e *Envoy) ShouldRateLimit(ctx context.Context, r *rls.RateLimitRequest) (*
 		switch {
 		case q.Attributes == nil:
 		case hits[i] < 0:
-			refunds = append(refunds, refundOf(q))
+			refunds = append(refunds, refundOf(q, -hits[i]))
 		case !w.reports(d):
 			questions[i] = q
 			tooLarge = tooLarge || hits[i] > limit.MaxUnits
@@ -121,9 +122,7 @@ func (e *Envoy) ShouldRateLimit(ctx context.Context, r *rls.RateLimitRequest) (*
 	if err := e.book(ctx, reports); err != nil {
 		return nil, err
 	}
-	if err := e.refund(ctx, refunds); err != nil {
-		return nil, err
-	}
+	e.refund(ctx, refunds)
 	decide := e.decide
 	if tooLarge {
 		decide = e.refuseLarge
@@ -161,15 +160,21 @@ func (e *Envoy) read(ctx context.Context, r *rls.RateLimitRequest) (w *words, hi
 }
 
 // parts is a report of so many hits, as requests that may be booked. What is above mostReported is lost.
-func (e *Envoy) parts(q client.Request, hits int64) (parts []client.Request) {
-	if above := hits - mostReported; above > 0 {
-		hits = mostReported
+func (e *Envoy) parts(q client.Request, hits int64) []client.Request {
+	parts, above := partsOf(q, hits)
+	if above > 0 {
 		e.owed.lost(errAbove, ofHits(q, above))
 	}
-	for ; hits > limit.MaxUnits; hits -= limit.MaxUnits {
+	return parts
+}
+
+// partsOf is so many hits as requests that may be booked or given back, and the hits above mostReported.
+func partsOf(q client.Request, hits int64) (parts []client.Request, above int64) {
+	above = max(hits-mostReported, 0)
+	for hits -= above; hits > limit.MaxUnits; hits -= limit.MaxUnits {
 		parts = append(parts, ofHits(q, limit.MaxUnits))
 	}
-	return append(parts, ofHits(q, hits))
+	return append(parts, ofHits(q, hits)), above
 }
 
 // refuseLarge denies questions that ask for more than any limit lets through, because after an error Envoy would let
@@ -207,7 +212,7 @@ func (e *Envoy) book(ctx context.Context, reports []client.Request) error {
 	return e.notBooked(err)
 }
 
-// notBooked is an error of Book or Refund as Envoy has it.
+// notBooked is an error of Book as Envoy has it.
 func (e *Envoy) notBooked(err error) error {
 	var why *client.NotBookedError
 	switch {
@@ -223,26 +228,36 @@ func (e *Envoy) notBooked(err error) error {
 	return status.Error(codes.Unavailable, err.Error())
 }
 
-// refundOf is a request of negative hits as what is to be given back.
-func refundOf(q client.Request) client.Request {
-	return ofHits(q, min(-*hitsIn(&q), limit.MaxUnits))
+// refund is negative hits of a descriptor.
+type refund struct {
+	parts []client.Request
+	cut   bool // there were more
 }
 
-// refund gives back what descriptors with negative hits say was not needed, as far as it can be. Where a tenant is not
-// known here nothing was taken for it.
-func (e *Envoy) refund(ctx context.Context, refunds []client.Request) error {
+// refundOf is so many hits, above 0, as what is to be given back.
+func refundOf(q client.Request, hits int64) refund {
+	parts, above := partsOf(q, hits)
+	return refund{parts, above > 0}
+}
+
+// refundsWithin bounds how long a call waits for tenants that are not known yet: nothing was taken for them here.
+const refundsWithin = time.Second
+
+// refund gives back what descriptors with negative hits say was not needed, as far as it can be. Each is on its own. One
+// that cannot be understood is kept, because after an error Envoy would let the whole call pass.
+func (e *Envoy) refund(ctx context.Context, refunds []refund) {
 	if len(refunds) == 0 {
-		return nil
+		return
 	}
-	switch whole, err := e.client.Refund(ctx, refunds...); {
-	case whole:
-		e.metrics.count(doorEnvoy, resultRefunded)
-	case err == nil || later(err):
-		e.metrics.count(doorEnvoy, resultKept)
-	default:
-		return e.notBooked(err)
+	ctx, cancel := context.WithTimeout(ctx, refundsWithin)
+	defer cancel()
+	result := resultRefunded
+	for _, r := range refunds {
+		if whole, err := e.client.Refund(ctx, r.parts...); !whole || err != nil || r.cut {
+			result = resultKept
+		}
 	}
-	return nil
+	e.metrics.count(doorEnvoy, result)
 }
 
 // undecided reports whether only a fault of the service kept it from an answer. Then Envoy's own failure mode decides.

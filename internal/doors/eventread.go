@@ -123,6 +123,7 @@ func decodeJSON(text []byte, v any) error {
 // nobody can say: another reader may bill the other.
 func doubled(text []byte) (name string, twice bool) {
 	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()                // as decodeJSON: a number of any size ends nothing
 	var within []map[string]bool // names so far of each object around; nil for a list
 	isName := false
 	for {

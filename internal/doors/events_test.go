@@ -135,6 +135,7 @@ func TestEventsRefusesWhatItCannotRead(t *testing.T) {
 		{typeUsageEvent, usage(`,"input_tokens":"7"`), 400, "integer"}, {typeUsageEvent, usage(`,"input_tokens":{}`), 400, "integer"},
 		{typeUsageEvent, usage(`,"input_tokens":NaN`), 400, "cannot be read"},
 		{typeUsageEvent, usage(`,"input_tokens":7,"input_tokens":8`), 400, `"input_tokens" is there twice`},
+		{typeUsageEvent, usage(`,"x":1e999,"event_id":"2"`), 400, `"event_id" is there twice`},
 		{typeUsageEvent, usage(`,"x":[{"a":{"a":1},"b":2},{"a":1,"b":[],"\u0061":2}]`), 400, `"a" is there twice`},
 		{typeBatch, `[` + whole + `,` + cloud(`,"source":"s","id":"i","id":"j"`) + `]`, 400, `events[1]: the body cannot be read: \"id\" is there twice`},
 		{typeCloudEvent, `{"specversion":"0.3"}`, 400, "specversion"}, {typeCloudEvent, `{"specversion":"1.0"}`, 400, "no type"},

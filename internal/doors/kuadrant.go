@@ -69,7 +69,8 @@ func (k *Kuadrant) Report(ctx context.Context, r *rls.RateLimitRequest) (*rls.Ra
 
 func (k *Kuadrant) report(ctx context.Context, w *words, descriptors []*rlcommon.RateLimitDescriptor, hits []int64) error {
 	md, _ := metadata.FromIncomingContext(ctx)
-	var reports, refunds []client.Request
+	var reports []client.Request
+	var refunds []refund
 	for i, d := range descriptors {
 		if w == nil {
 			break
@@ -77,7 +78,7 @@ func (k *Kuadrant) report(ctx context.Context, w *words, descriptors []*rlcommon
 		switch q := w.request(d, hits[i], md); {
 		case q.Attributes == nil:
 		case hits[i] < 0:
-			refunds = append(refunds, refundOf(q))
+			refunds = append(refunds, refundOf(q, -hits[i]))
 		default:
 			reports = append(reports, k.envoy.parts(q, hits[i])...)
 		}
@@ -85,7 +86,8 @@ func (k *Kuadrant) report(ctx context.Context, w *words, descriptors []*rlcommon
 	if err := k.envoy.book(ctx, reports); err != nil {
 		return err
 	}
-	return k.envoy.refund(ctx, refunds)
+	k.envoy.refund(ctx, refunds)
+	return nil
 }
 
 // Reserve takes an amount for all descriptors as one request: the first value of an attribute counts. An amount of 0

@@ -25,7 +25,7 @@ const (
 	resultOwed        = "owed"     // likewise, where it cannot be booked yet
 	resultLost        = "lost"     // and what can never be
 	resultRefunded    = "refunded" // negative hits
-	resultKept        = "kept"     // of which some are billed already
+	resultKept        = "kept"     // of which some stay billed
 	resultOverLimit   = "over_limit"
 	resultRefused     = "refused"
 	resultUnavailable = "unavailable"

@@ -34,10 +34,11 @@ func (e *NotBookedError) Unwrap() error { return e.Fault }
 // a limit makes 1,000,000,000,000 at most.
 //
 // All requests are booked, or none is and the error is a *NotBookedError. Book waits for the server only where a tenant
-// is not known yet, no longer than ctx and WithMaxWait. Limits of slots are left out.
+// is not known yet, no longer than ctx and WithMaxWait. Limits of slots are left out. So are limits without weights for
+// a request, which the log tells of once for each policy.
 func (c *Client) Book(ctx context.Context, requests ...Request) error {
 	for {
-		charges, err := c.charges(ctx, requests, false)
+		charges, _, err := c.charges(ctx, requests, false)
 		if err == nil {
 			for i := range charges { // as of a reservation of no units
 				h := &charges[i]
@@ -60,19 +61,21 @@ func (c *Client) Book(ctx context.Context, requests ...Request) error {
 	}
 }
 
-// charges finds the buckets of all limits that apply to the requests, and enters them. With an error it returns those that were entered;
-// ErrGone says that a bucket is no more.
-func (c *Client) charges(ctx context.Context, requests []Request, refunded bool) (all []claim, err error) {
+// charges finds the buckets of all limits that apply to the requests, and enters them. It is not whole where a limit
+// has no weights for one. With an error it returns those that were entered; ErrGone says that a bucket is no more.
+func (c *Client) charges(ctx context.Context, requests []Request, refunded bool) (all []claim, whole bool, err error) {
+	whole = true
 	for i := 0; i < len(requests) && err == nil; i++ {
 		r := c.request(requests[i].Units, requests[i].Costs, attributesOf(requests[i].Attributes))
 		r.endless, r.booked, r.refunded = true, true, refunded
 		all, err = r.charges(ctx, all)
+		whole = whole && !r.unweighed
 		r.end()
 	}
 	if err == nil && c.closed.Load() {
 		err = &NotBookedError{Reason: ReasonClosed} // what was entered before is waited for
 	}
-	return all, err
+	return all, whole, err
 }
 
 func invalid(fault error) error { return &NotBookedError{Reason: ReasonInvalid, Fault: fault} }
@@ -85,13 +88,13 @@ func (r *request) fault() error {
 	return fmt.Errorf("a request has 0 to %d units of each cost, and %d costs at most", int64(limit.MaxUnits), limit.MaxCosts)
 }
 
-// bookable says why the request's costs cannot be; nil where they can. What was measured is over, and may have been
-// weighed by an earlier policy. So costs that the policy does not name, and limits that have no weights, lose nothing at
-// the others. A limit that would count more than limit.MaxUnits counts these.
+// bookable says why the request's costs cannot be; nil where they can. What was measured may have been weighed by an
+// earlier policy. So costs that the policy does not name lose nothing of the others, and a limit that would count more
+// than limit.MaxUnits counts these.
 func (r *request) bookable() error {
 	switch {
 	case !r.measured:
-		return r.weigh(&r.set.List)
+		return r.cost(&r.set.List)
 	case !distinct(r.costs):
 		return errors.New("a cost is named twice")
 	}
@@ -124,6 +127,16 @@ func (r *request) charges(ctx context.Context, all []claim) ([]claim, error) {
 		_ = r.cost(list) // what a version on trial does not name costs nothing there
 		for i, it := range r.in(list).each {
 			n, err := r.weighed(it)
+			switch {
+			case list != lists[0]: // it is only tried
+			case errors.Is(err, errNoWeights): // what is over loses nothing at the others
+				if r.unweighed = true; !r.refunded {
+					r.c.unweighed.say(r.c.cfg.session.Log, r.c.reg.Version(), it.Rule.Limit.Name, err)
+				}
+			case err != nil && !r.measured:
+				r.c.refused.Add(1)
+				return all, invalid(err)
+			}
 			if n == 0 || err != nil && !r.measured {
 				continue
 			}

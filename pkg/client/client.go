@@ -50,6 +50,7 @@ type Client struct {
 	reserved    reservations
 	likely      likely.Table // what reserved requests turned out to cost
 	events      eventTable
+	unweighed   unweighed
 	waiting     atomic.Int64
 	trying      atomic.Int64 // trials that wait for answers
 	waited      atomic.Int64

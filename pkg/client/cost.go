@@ -1,6 +1,7 @@
 package client
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -92,15 +93,19 @@ func (r *request) cost(list *agent.List) error {
 	return list.Costs().Amounts(&r.amounts, r.n, costsOf(r.costs))
 }
 
+// errNoWeights is wrapped by errors of weighed.
+var errNoWeights = errors.New("has no weights for a request")
+
 // weighed returns the units that a limit makes of the request's costs. With an error these are none where it has no
-// weights. Where it would make more than limit.MaxUnits they are that many, or none of a request that is booked.
+// weights (errNoWeights). Where it would make more than limit.MaxUnits they are that many, or none of a request that is
+// booked.
 func (r *request) weighed(it *match.Item) (int64, error) {
 	if !it.Weighs {
 		return r.n, nil
 	}
 	w, ok := it.Rule.Weights(r.attrs)
 	if !ok {
-		return 0, fmt.Errorf("limit %s has no weights for a request whose %s is %s", it.Rule.Limit.Name, it.Rule.Limit.Cost.By,
+		return 0, fmt.Errorf("limit %s %w whose %s is %s", it.Rule.Limit.Name, errNoWeights, it.Rule.Limit.Cost.By,
 			limit.Quote(match.Lookup(r.attrs, it.Rule.Limit.Cost.By)))
 	}
 	if !r.booked {

@@ -1,10 +1,13 @@
 package client
 
 import (
+	"bytes"
 	"errors"
+	"log/slog"
 	"maps"
 	"math/big"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -125,7 +128,9 @@ func TestInvalidCosts(t *testing.T) {
 			if r, d := c.ReserveRequest(t.Context(), q); r != nil || d.Reason != ReasonInvalid {
 				t.Errorf("%s reserved: %+v %s", name, d, d.Reason)
 			}
-			if name != "too much of a sum" { // more may be booked than asked for
+			switch name {
+			case "too much of a sum", "a model of no row", "of no model at all": // what is over is booked where it can be
+			default:
 				if err := c.Book(t.Context(), costing(1, nil, who), q); !errors.As(err, &why) || why.Reason != ReasonInvalid || why.Fault == nil {
 					t.Errorf("%s booked: %v", name, err)
 				}
@@ -611,5 +616,93 @@ func TestByUnit(t *testing.T) {
 			t.Errorf("decided elsewhere: %v", got)
 		}
 		shut(t, c)
+	})
+}
+
+// A limit of slots has no units to tell of, and hides none of another's. A limit that weighs is told of under its own
+// name, but not in the place of a cost.
+func TestByUnitOfSlotsAndNamesakes(t *testing.T) {
+	sum := func(name string) limit.Limit {
+		l := hourly(name, 10)
+		l.Cost.Weights = []limit.Weight{{Cost: "out", Micros: 2 * limit.Micro}}
+		return l
+	}
+	out := hourly("of-out", 1000)
+	out.Cost.Weights = []limit.Weight{{Cost: "out", Micros: limit.Micro}}
+	requests := hourly("per-hour", 500)
+	slow := limit.Limit{Name: "slow", Algorithm: limit.Concurrency, Slots: 3}
+	for name, c := range map[string]struct {
+		limits []limit.Limit
+		want   map[string]string
+	}{
+		"slots":                     {[]limit.Limit{requests, slow}, map[string]string{"requests": "per-hour"}},
+		"slots alone":               {[]limit.Limit{slow}, map[string]string{}},
+		"a sum":                     {[]limit.Limit{requests, sum("money")}, map[string]string{"requests": "per-hour", "money": "money"}},
+		"a sum called requests":     {[]limit.Limit{requests, sum("requests")}, map[string]string{"requests": "per-hour"}},
+		"a sum called as a cost":    {[]limit.Limit{out, requests, sum("out")}, map[string]string{"out": "of-out", "requests": "per-hour"}},
+		"of which no limit is":      {[]limit.Limit{requests, sum("in")}, map[string]string{"requests": "per-hour"}},
+		"one limit, called as that": {[]limit.Limit{sum("requests")}, map[string]string{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := plans(1, c.limits...)
+			p.Costs = []string{"in", "out"}
+			bubble(t, p, func(t *testing.T, s *fake) {
+				s.leases = memstore.New()
+				q := dial(t, s)
+				for i := range 4 { // known from the third on
+					d := q.Decide(t.Context(), costing(1, []Cost{{"out", 1}}, []Attribute{tenant("a")}))
+					got := make(map[string]string)
+					for unit, told := range d.ByUnit() {
+						got[unit] = told.Limit
+					}
+					if !d.Allowed || !maps.Equal(got, c.want) {
+						t.Errorf("request %d: %+v, %v, want %v", i, d, got, c.want)
+					}
+					d.Done()
+				}
+				shut(t, q)
+			})
+		})
+	}
+}
+
+// What is over is booked, and given back, at the limits that can weigh it. That one cannot is logged once for each
+// policy.
+func TestBookBesideALimitWithoutWeights(t *testing.T) {
+	policy := func(version int64) *limit.Policy {
+		return byModel(tokens(version, "tok", limit.Micro), "old", limit.Micro)
+	}
+	bubble(t, policy(1), func(t *testing.T, s *fake) {
+		s.leases = memstore.New()
+		var logged bytes.Buffer
+		c := dial(t, s, WithLogger(slog.New(slog.NewTextHandler(&logged, nil))))
+		of := func(m string, tok int64) Request {
+			return costing(1, []Cost{{"tok", tok}}, []Attribute{tenant("a"), model(m)})
+		}
+		book := func(want int, requests ...Request) {
+			t.Helper()
+			if err := c.Book(t.Context(), requests...); err != nil {
+				t.Error(err)
+			}
+			if n := strings.Count(logged.String(), `limit model has no weights for a request whose model is \"new`); n != want {
+				t.Errorf("logged %d times, want %d: %s", n, want, &logged)
+			}
+		}
+		if d := c.Decide(t.Context(), of("old", 1)); !d.Allowed { // the leases that give back
+			t.Fatalf("%+v", d)
+		}
+		book(1, of("old", 5), of("new", 7))
+		book(1, of("newer", 100))
+		if whole, err := c.Refund(t.Context(), of("newer", 40)); whole || err != nil {
+			t.Errorf("Refund: %t, %v, want some of it", whole, err)
+		}
+		if err := c.Book(t.Context(), of("old", 1), of("old", limit.MaxUnits+1)); err == nil {
+			t.Error("more than may be is booked")
+		}
+		s.apply(policy(2))
+		time.Sleep(time.Second)
+		book(2, of("new", 1))
+		shut(t, c)
+		wantMeters(t, s, map[string]int64{"requests": 1 + 2 + 1 - 1 + 1, "tokens": 1 + 5 + 7 + 100 - 40 + 1, "model": 1 + 5})
 	})
 }

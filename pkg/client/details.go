@@ -27,28 +27,30 @@ func (d Decision) Details() Details {
 		return *told
 	}
 	t := d.tightest()
-	if t.limit == nil {
+	if t.rule == nil {
 		return Details{}
 	}
 	return t.details()
 }
 
 func (t *tightest) details() Details {
+	l := &t.rule.Limit
 	told := Details{
-		Limit: t.limit.Name, Quota: t.rate.Units, Window: t.rate.Per,
+		Limit: l.Name, Quota: t.rate.Units, Window: t.rate.Per,
 		Remaining: max(t.state.Remaining, t.state.Tokens, 0), Reset: micros(t.state.ResetIn),
 	}
-	if cost := t.limit.Cost.Single(); cost != limit.Requests {
+	if cost := l.Cost.Single(); cost != limit.Requests {
 		told.Cost = cost
 	}
-	if t.limit.Slots > 0 {
-		told.Quota = t.limit.Slots
+	if l.Slots > 0 {
+		told.Quota = l.Slots
 	}
 	return told
 }
 
 // ByUnit returns the details of the limits behind a decision by what their units are: "requests", a cost's name, or
 // the limit's own name where it weighs several costs. Of several limits of one unit it is the one with the fewest left.
+// Limits of slots are left out, and so are limits that weigh and are called as a cost, for it would be taken for that.
 // As Details it knows four limits of an allowed decision, and of a denial the one that denied. Of a decision made
 // elsewhere it knows one, by its cost or its name.
 func (d Decision) ByUnit() map[string]Details {
@@ -57,10 +59,13 @@ func (d Decision) ByUnit() map[string]Details {
 	}
 	all := make(map[string]Details)
 	add := func(t tightest) {
-		if t.limit == nil || t.limit.CountsOnly() {
+		if t.rule == nil || t.rule.Limit.CountsOnly() {
 			return
 		}
-		unit := cmp.Or(t.limit.Cost.Single(), t.limit.Name)
+		unit := t.rule.Unit()
+		if unit == "" {
+			return
+		}
 		if was, is := all[unit]; !is || t.details().Remaining < was.Remaining {
 			all[unit] = t.details()
 		}
@@ -126,13 +131,13 @@ func sourceIn(set *agent.Set, it *match.Item, e *agent.Entry) any {
 
 // tightest is the limit that Details tells of.
 type tightest struct {
-	limit *limit.Limit // nil for none
-	rate  limit.Rate   // of the tenant, which may have its own
+	rule  *limit.Rule // nil for none
+	rate  limit.Rate  // of the tenant, which may have its own
 	state bucket.State
 }
 
 // is makes it a limit as a tenant has it.
-func (t *tightest) is(h limit.Held) { t.limit, t.rate = &h.Rule.Limit, h.Rate }
+func (t *tightest) is(h limit.Held) { t.rule, t.rate = h.Rule, h.Rate }
 
 // tightest finds the limit that denied. Of those that allowed it is the one with the fewest units left, the strictest
 // of them if several have as many.
@@ -178,7 +183,7 @@ func (d *Decision) tightest() (t tightest) {
 		if h.Rule.Limit.CountsOnly() {
 			continue
 		}
-		if s := o.State(now); t.limit.CountsOnly() || s.Remaining < t.state.Remaining {
+		if s := o.State(now); t.rule.Limit.CountsOnly() || s.Remaining < t.state.Remaining {
 			t.is(h)
 			t.state = s
 		}

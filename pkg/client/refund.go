@@ -13,13 +13,14 @@ import (
 // nothing is taken back that the server was told of, no meter falls, and what is given back can be spent again. What is
 // above that stays billed: reserve where a cost is known only later. Weighed units are rounded down.
 //
-// whole reports whether each limit got all of it back. Overage of soft limits is not given back, and limits of slots
-// are left out. On a *NotBookedError nothing was given back; with ReasonUnknown and ReasonOverloaded there was nothing.
+// whole reports whether each limit got all of it back. Overage of soft limits is not given back, nor is anything to
+// limits without weights for a request. Limits of slots are left out. On a *NotBookedError nothing was given back; with
+// ReasonUnknown and ReasonOverloaded there was nothing.
 // It waits as Book does, and is safe for concurrent use.
 func (c *Client) Refund(ctx context.Context, requests ...Request) (whole bool, err error) {
 	for {
-		charges, err := c.charges(ctx, requests, true)
-		whole := err == nil
+		charges, whole, err := c.charges(ctx, requests, true)
+		whole = whole && err == nil
 		for i := range charges {
 			h := &charges[i]
 			if err == nil {

@@ -32,6 +32,7 @@ type request struct {
 	measured   bool         // it is over: what cannot be counted of it is left out (bookable)
 	booked     bool         // it is over: a limit may make up to limit.MaxBooked units of it
 	refunded   bool         // it is booked, and given back
+	unweighed  bool         // it is over, and a limit has no weights for it
 	together   bool         // others may deny it yet (AllowTogether): it keeps what it took
 	reserves   *Reservation // takes over what it took; nil for none
 	background bool         // nobody waits for it (try)

@@ -30,6 +30,7 @@ type Rule struct {
 	match    []condition
 	by       []part
 	weigher  weigher
+	namesake bool // it has the name of a cost
 	allow    []condition
 	deny     []condition
 	variants []*Rule // by Limit.Variants
@@ -42,7 +43,7 @@ func Compile(l Limit) (*Rule, error) { return compile(l, nil) }
 
 // compile is Compile of a limit of a policy that names costs.
 func compile(l Limit, costs *Costs) (*Rule, error) {
-	r := &Rule{Limit: l, Location: time.UTC, weigher: newWeigher(&l.Cost, costs)}
+	r := &Rule{Limit: l, Location: time.UTC, weigher: newWeigher(&l.Cost, costs), namesake: costs.index(l.Name) >= 0}
 	if len(l.Match) > MaxMatch || len(l.By) > MaxBy {
 		return nil, fmt.Errorf("limit %s: %w: at most %d conditions and %d attributes", Quote(l.Name), ErrMatch, MaxMatch, MaxBy)
 	}
@@ -97,6 +98,18 @@ func (r *Rule) with(l Limit) *Rule {
 	o := *r
 	o.Limit, o.variants, o.overage = l, nil, nil
 	return &o
+}
+
+// Unit says what the limit's units are of: a cost, Requests among them, or the limit itself where it weighs. It is empty
+// where no name fits: of slots, and of a limit that weighs and has the name of a cost.
+func (r *Rule) Unit() string {
+	switch cost := r.Limit.Cost.Single(); {
+	case r.Limit.Slots > 0, cost == "" && r.namesake:
+		return ""
+	case cost != "":
+		return cost
+	}
+	return r.Limit.Name
 }
 
 // Overage returns the rule of a soft limit's overage; nil for others.

@@ -296,3 +296,26 @@ func TestZones(t *testing.T) {
 		}
 	}
 }
+
+// A limit's units are called as the cost that they are of, and those of a limit that weighs as the limit, where no cost
+// is called so.
+func TestUnit(t *testing.T) {
+	costs := NewCosts([]string{"out"})
+	of := func(micros int64) Weighing { return Weighing{Weights: []Weight{{Cost: "out", Micros: micros}}} }
+	for _, c := range []struct {
+		limit Limit
+		want  string
+	}{
+		{Limit{Name: "a"}, "requests"}, {Limit{Name: "out"}, "requests"}, {Limit{Name: "a", Slots: 5}, ""},
+		{Limit{Name: "a", Cost: of(Micro)}, "out"}, {Limit{Name: "requests", Cost: of(Micro)}, "out"},
+		{Limit{Name: "a", Cost: of(2)}, "a"}, {Limit{Name: "requests", Cost: of(2)}, ""}, {Limit{Name: "out", Cost: of(2)}, ""},
+	} {
+		r, err := compile(c.limit, costs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := r.Unit(); got != c.want {
+			t.Errorf("%+v: %q, want %q", c.limit, got, c.want)
+		}
+	}
+}

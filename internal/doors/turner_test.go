@@ -194,10 +194,10 @@ func TestOneLineHoldsUpNoOther(t *testing.T) {
 		tenant        string
 		frames, asked int
 	}{
-		"does not read":         {"acme", 600, 100},
-		"more than may wait":    {"slow", 6, ask.MaxQuestions},
-		"a question at a time":  {"acme", 4000, 1},
-		"waits, and reads late": {"slow", 2000, 2},
+		"does not read":        {"acme", 600, 100},
+		"more than may wait":   {"slow", 6, ask.MaxQuestions},
+		"a question at a time": {"acme", 4000, 1},
+		"waits and reads late": {"slow", 2000, 2},
 	} {
 		t.Run(what, func(t *testing.T) {
 			socketsOf(t, func(t *testing.T, _ *Lines, addr string) {

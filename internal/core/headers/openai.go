@@ -26,5 +26,5 @@ func until(d time.Duration) string {
 	if d < time.Second {
 		to = time.Millisecond
 	}
-	return ((max(d, 0) + to - 1) / to * to).String()
+	return (max(d, 0) + to - 1).Truncate(to).String()
 }

@@ -87,8 +87,12 @@ func (p *parser) likely(fd strict.Field, cost string) {
 			}
 		case "by":
 			l.By, _ = strict.Name(p.f, k.Node, "by of "+what)
+		case "first":
+			if n := strict.Number(p.f, k, what, "units", 1, limit.MaxUnits); n != nil {
+				l.First = *n
+			}
 		default:
-			strict.Unknown(p.f, k, what, "quantile", "by")
+			strict.Unknown(p.f, k, what, "quantile", "by", "first")
 		}
 	}
 	if !written && (fd.Node.Kind == yaml.MappingNode || strict.IsNull(fd.Node)) {
@@ -104,6 +108,9 @@ func costsOf(p *limit.Policy) string {
 		words := "quantile: " + percent(l.QuantilePPM)
 		if l.By != "" {
 			words += ", by: " + l.By
+		}
+		if l.First > 0 {
+			words += ", first: " + strconv.FormatInt(l.First, 10)
 		}
 		all[slices.Index(all, l.Cost)] = "{name: " + l.Cost + ", reserve: {" + words + "}}"
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -65,6 +66,9 @@ func render(d *Document) string {
 			reserve := map[string]any{"quantile": percent(l.QuantilePPM)}
 			if l.By != "" {
 				reserve["by"] = l.By
+			}
+			if l.First > 0 {
+				reserve["first"] = strconv.FormatInt(l.First, 10)
 			}
 			costs[slices.Index(p.Costs, l.Cost)] = map[string]any{"name": l.Cost, "reserve": reserve}
 		}

@@ -15,6 +15,8 @@ func TestLikely(t *testing.T) {
 		"costs: [a, b]":         nil,
 		"costs: [{name: a}, b]": nil,
 		"costs: [a, {name: b, reserve: {quantile: 95%, by: model}}]":                             {{Cost: "b", QuantilePPM: 950_000, By: "model"}},
+		"costs: [a, {name: b, reserve: {first: 256, quantile: 95%}}]":                            {{Cost: "b", QuantilePPM: 950_000, First: 256}},
+		"costs: [{name: a, reserve: {quantile: 95%, by: m, first: 1000000000}}, b]":              {{Cost: "a", QuantilePPM: 950_000, By: "m", First: limit.MaxUnits}},
 		"costs:\n- reserve:\n    by: tenant\n    quantile: 99.9%\n  name: a\n- b":                {{Cost: "a", QuantilePPM: 999_000, By: "tenant"}},
 		"costs: [{name: a, reserve: {quantile: 50%}}, {name: b, reserve: {quantile: 90.1234%}}]": {{Cost: "a", QuantilePPM: 500_000}, {Cost: "b", QuantilePPM: 901_234}},
 	} {
@@ -54,7 +56,10 @@ func TestLikelyFaults(t *testing.T) {
 		"[{name: a, reserve: {quantile: }}]":                               "must be a word, not nothing",
 		"[{name: a, reserve: {quantile: 95%, by: a b}}]":                   "\"a b\" is not a name; by of reserve of cost a has 1 to 64 of",
 		"[{name: a, reserve: {quantile: 95%, by: }}]":                      "by of reserve of cost a must be a word, not nothing",
-		"[{name: a, reserve: {quantile: 95%, half_life: 5}}]":              "unknown key \"half_life\" in reserve of cost a; allowed are by, quantile",
+		"[{name: a, reserve: {quantile: 95%, half_life: 5}}]":              "unknown key \"half_life\" in reserve of cost a; allowed are by, first, quantile",
+		"[{name: a, reserve: {quantile: 95%, first: 0}}]":                  "first of reserve of cost a is \"0\"; it must be a whole number of units, 1 to 1000000000",
+		"[{name: a, reserve: {quantile: 95%, first: 1000000001}}]":         "first of reserve of cost a is \"1000000001\"; it must be a whole number of units, 1 to 1000000000",
+		"[{name: a, reserve: {quantile: 95%, first: many}}]":               "first of reserve of cost a is \"many\"; it must be a whole number of units, 1 to 1000000000",
 		"\n- name: a\n  reserve:\n    quantile: 95%\n    by: m\n    of: x": "6: unknown key \"of\"",
 	} {
 		_, err := Parse("quota.yaml", []byte("costs: "+text+"\nplans: {p: {}}"))
@@ -74,7 +79,7 @@ func TestDiffOfLikely(t *testing.T) {
 		}
 		return d
 	}
-	all := []string{"[a, b]", "[a, {name: b, reserve: {quantile: 95%}}]", "[a, {name: b, reserve: {quantile: 99.5%, by: model}}]"}
+	all := []string{"[a, b]", "[a, {name: b, reserve: {quantile: 95%}}]", "[a, {name: b, reserve: {quantile: 99.5%, by: model}}]", "[a, {name: b, reserve: {quantile: 95%, first: 256}}]"}
 	for i, older := range all {
 		for j, newer := range all {
 			var want []string

@@ -27,6 +27,9 @@ type Request struct {
 	// Expires is how long a reservation of it lives, 1 second to 1 hour; 0 for WithReservationTime. Nothing else looks
 	// at it.
 	Expires time.Duration
+	// Whole has a reservation take all its units, where the policy says to reserve what is likely: for callers that cannot
+	// extend. Nothing else looks at it.
+	Whole bool
 }
 
 // costsOf hands the caller's costs to the core without copying them, as attributesOf does attributes.

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"context"
 	"errors"
 	"math/rand/v2"
 	"sync"
@@ -26,6 +27,12 @@ func guessed(version, out int64) *limit.Policy {
 	p.Costs = []string{"in", "out"}
 	p.Likely = []limit.Likely{{Cost: "out", QuantilePPM: 950_000, By: "model"}}
 	return p
+}
+
+// asking reserves for a tenant's request of a model that costs out tokens at most; d is why not.
+func asking(t *testing.T, c *Client, of, m string, out int64) (*Reservation, Decision) {
+	t.Helper()
+	return c.ReserveRequest(t.Context(), costing(0, []Cost{{"out", out}}, []Attribute{tenant(of), model(m)}))
 }
 
 // reserving reserves for a request of a model that costs at most so much.
@@ -100,20 +107,51 @@ func TestReserveWhatIsLikely(t *testing.T) {
 	})
 }
 
-// Only what a request turned out to cost is learned: of a stream that was cut, that it would have cost more than the 40
-// units that were reserved.
+// Only what a request turned out to cost is learned, of reservations of 60 units. A stream that a limit cut would have
+// cost more. One that came to its most would have cost that at least: below what is likely that says nothing.
 func TestWhatIsLearned(t *testing.T) {
-	const before = 51 // of 50 units each
-	more := func(t *testing.T, r *Reservation, cost string, n int64, allowed bool) {
+	const (
+		before  = 51 // of 50 units each
+		allowed = ^Reason(0)
+	)
+	more := func(t *testing.T, r *Reservation, cost string, n int64, denied Reason) {
 		t.Helper()
-		if d := r.Extend(t.Context(), 0, Cost{cost, n}); d.Allowed != allowed {
-			t.Errorf("extended by %d of %s: %+v, want allowed: %v", n, cost, d, allowed)
+		ctx := t.Context()
+		if denied == ReasonDeadline {
+			ended, end := context.WithCancel(ctx)
+			end()
+			ctx = ended
 		}
+		if d := r.Extend(ctx, 0, Cost{cost, n}); d.Allowed != (denied == allowed) || !d.Allowed && d.Reason != denied {
+			t.Errorf("extended by %d of %s: %+v, want %s", n, cost, d, denied)
+		}
+	}
+	whole := func(t *testing.T, c *Client) *Reservation {
+		q := costing(1, []Cost{{"in", 1}, {"out", 60}}, []Attribute{tenant("a"), model("small")})
+		q.Whole = true
+		r, d := c.ReserveRequest(t.Context(), q)
+		if got := r.Reserved("out"); got != 60 {
+			t.Fatalf("%d units of the whole are reserved, want 60: %+v", got, d)
+		}
+		return r
 	}
 	for name, c := range map[string]struct {
 		ends func(t *testing.T, r *Reservation) error
 		want int64
 	}{
+		"to its most": {func(_ *testing.T, r *Reservation) error { return r.Commit(1, Cost{"out", 60}) }, 63},
+		"denied for ever": {func(t *testing.T, r *Reservation) error {
+			more(t, r, "out", 900_000, ReasonTooLarge)
+			return r.Commit(1, Cost{"out", 30})
+		}, 31},
+		"hung up": {func(t *testing.T, r *Reservation) error {
+			more(t, r, "out", 799_000, ReasonDeadline)
+			return r.Commit(1, Cost{"out", 30})
+		}, 31},
+		"cut early": {func(t *testing.T, r *Reservation) error {
+			more(t, r, "out", 799_000, ReasonLimit)
+			return r.Commit(1, Cost{"out", 20})
+		}, before},
 		"committed":         {func(_ *testing.T, r *Reservation) error { return r.Commit(1, Cost{"out", 500}) }, 511},
 		"below":             {func(_ *testing.T, r *Reservation) error { return r.Commit(1, Cost{"out", 30}) }, 31},
 		"without any":       {func(_ *testing.T, r *Reservation) error { return r.Commit(1) }, 0},
@@ -129,21 +167,21 @@ func TestWhatIsLearned(t *testing.T) {
 			return errors.Join(r.Commit(1, Cost{"out", 500}), r.Commit(1, Cost{"out", 500}))
 		}, 511},
 		"cut": {func(t *testing.T, r *Reservation) error {
-			more(t, r, "out", 900_000, false)
+			more(t, r, "out", 799_000, ReasonLimit)
 			return r.Commit(1, Cost{"out", 30})
-		}, 43},
+		}, 63},
 		"cut beyond": {func(t *testing.T, r *Reservation) error {
-			more(t, r, "out", 10, true)
-			more(t, r, "out", 900_000, false)
+			more(t, r, "out", 10, allowed)
+			more(t, r, "out", 799_000, ReasonLimit)
 			return r.Commit(1, Cost{"out", 500})
 		}, 511},
 		"of another cost cut": {func(t *testing.T, r *Reservation) error {
-			more(t, r, "in", 9_000_000, false)
+			more(t, r, "in", 999_990, ReasonLimit)
 			return r.Commit(1, Cost{"out", 30})
 		}, 31},
 		"cut, and then not": {func(t *testing.T, r *Reservation) error {
-			more(t, r, "out", 900_000, false)
-			more(t, r, "out", 10, true)
+			more(t, r, "out", 799_000, ReasonLimit)
+			more(t, r, "out", 10, allowed)
 			return r.Commit(1, Cost{"out", 30})
 		}, 31},
 	} {
@@ -153,11 +191,11 @@ func TestWhatIsLearned(t *testing.T) {
 				q := dial(t, s, WithReservationTime(time.Minute))
 				taught(t, q, "small", 50)
 				for range 25 {
-					if err := c.ends(t, reserving(t, q, "small", 1, 40)); err != nil {
+					if err := c.ends(t, whole(t, q)); err != nil {
 						t.Error(err)
 					}
 				}
-				of := likelyKey(limit.Likely{Cost: "out", By: "model"}, []limit.Attribute{{Name: "model", Value: "small"}})
+				of := likelyKey(limit.Likely{Cost: "out", By: "model"}, []limit.Attribute{{Name: "tenant", Value: "a"}, {Name: "model", Value: "small"}})
 				if n, ok := q.likely.Quantile(of, 500_000); !ok || n != c.want {
 					t.Errorf("half of the requests cost up to %d %v, want %d", n, ok, c.want)
 				}
@@ -167,6 +205,125 @@ func TestWhatIsLearned(t *testing.T) {
 	}
 }
 
+// Most requests say that they cost one unit at most, and cost it: those that may cost more are not to be cut for that.
+func TestASmallMostSaysNothing(t *testing.T) {
+	bubble(t, guessed(1, 1_000_000), func(t *testing.T, s *fake) {
+		s.leases = memstore.New()
+		c := dial(t, s)
+		last := int64(0)
+		for i := range 1200 {
+			most, cost := int64(1), int64(1)
+			if i%25 == 0 {
+				most, cost = 4096, 2000
+			}
+			r, d := asking(t, c, "a", "small", most)
+			if r == nil {
+				t.Fatal(d)
+			}
+			if i%25 == 0 {
+				if last = r.Reserved("out"); last < cost {
+					t.Errorf("request %d: %d are reserved, want %d", i, last, cost)
+				}
+			}
+			if err := r.Commit(0, Cost{"out", cost}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if last != 2047 {
+			t.Errorf("at last %d are reserved, want 2047, which is learned", last)
+		}
+		shut(t, c)
+	})
+}
+
+// What one tenant commits changes nothing for another.
+func TestTenantsLearnApart(t *testing.T) {
+	bubble(t, guessed(1, 10_000), func(t *testing.T, s *fake) {
+		s.leases = memstore.New()
+		s.tenants["evil"] = limit.Tenant{ID: "evil", Exists: true, Plan: "p", Revision: 1}
+		c := dial(t, s)
+		for range 40 {
+			r, d := asking(t, c, "evil", "small", 1000)
+			if r == nil {
+				t.Fatal(d)
+			}
+			if err := r.Commit(0, Cost{"out", 1}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for of, want := range map[string]int64{"evil": 1, "a": 1000} {
+			if r, _ := asking(t, c, of, "small", 1000); r.Reserved("out") != want {
+				t.Errorf("tenant %s reserves %d, want %d", of, r.Reserved("out"), want)
+			}
+		}
+		shut(t, c)
+	})
+}
+
+// Streams that a limit cut before they used what they had do not raise what is reserved.
+func TestCutsBeforeTheEndDoNotClimb(t *testing.T) {
+	bubble(t, guessed(1, 1_000_000), func(t *testing.T, s *fake) {
+		s.leases = memstore.New()
+		c := dial(t, s)
+		taught(t, c, "small", 50)
+		hold, d := asking(t, c, "a", "other", 900_000)
+		if hold == nil {
+			t.Fatal(d)
+		}
+		for i := range 2000 {
+			r, d := asking(t, c, "a", "small", 4096)
+			if r == nil {
+				t.Fatal(i, d)
+			}
+			if got := r.Reserved("out"); got > 51 {
+				t.Fatalf("request %d reserves %d; none cost more than 50", i, got)
+			}
+			if i%12 == 0 {
+				if d := r.Extend(t.Context(), 0, Cost{"out", 200_000}); d.Reason != ReasonLimit {
+					t.Fatal(d)
+				}
+			}
+			if err := r.Commit(0, Cost{"out", 5}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		shut(t, c)
+	})
+}
+
+// A request that says more than a limit holds at once is admitted with the policy's first, and learned from.
+func TestFirst(t *testing.T) {
+	p := guessed(1, 500)
+	p.Likely[0].First = 64
+	bubble(t, p, func(t *testing.T, s *fake) {
+		s.leases = memstore.New()
+		c := dial(t, s)
+		for i := range 20 {
+			r, d := asking(t, c, "a", "small", 4096)
+			if got := r.Reserved("out"); got != 64 {
+				t.Fatalf("request %d: %d are reserved, want 64: %+v", i, got, d)
+			}
+			if err := r.Commit(0, Cost{"out", 5}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for most, want := range map[int64]int64{4096: 5, 3: 3} {
+			if r, d := asking(t, c, "a", "small", most); r.Reserved("out") != want {
+				t.Errorf("of %d at most %d are reserved, want %d: %+v", most, r.Reserved("out"), want, d)
+			}
+		}
+		if r, _ := asking(t, c, "a", "large", 63); r.Reserved("out") != 63 {
+			t.Errorf("of 63 at most %d are reserved", r.Reserved("out"))
+		}
+		q := costing(0, []Cost{{"out", 4096}}, []Attribute{tenant("a"), model("large")})
+		q.Whole = true
+		if _, d := c.ReserveRequest(t.Context(), q); d.Reason != ReasonTooLarge {
+			t.Errorf("the whole of 4096: %+v, want too large", d)
+		}
+		shut(t, c)
+	})
+}
+
 // What the policy says now is what counts, and what was learned stays.
 func TestLikelyFollowsThePolicy(t *testing.T) {
 	bubble(t, guessed(1, 100_000), func(t *testing.T, s *fake) {
@@ -174,7 +331,7 @@ func TestLikelyFollowsThePolicy(t *testing.T) {
 		c := dial(t, s)
 		taught(t, c, "small", 100)
 		under := reserving(t, c, "small", 1, 1000)
-		q := c.request(1, []Cost{{"out", 1000}}, attributesOf([]Attribute{model("small")})) // it may be decided again
+		q := c.request(1, []Cost{{"out", 1000}}, attributesOf([]Attribute{tenant("a"), model("small")})) // it may be decided again
 		q.reserves = &Reservation{most: []int64{1000}}
 		for i, likely := range []limit.Likely{guessed(1, 1).Likely[0], {}} {
 			want := []int64{103, 1000}[i]

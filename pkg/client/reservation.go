@@ -45,13 +45,14 @@ type Reservation struct {
 	tenant string
 	names  []string     // of costs: of totals, but for the first
 	named  *limit.Costs // those of names; nil where no policy decided
-	most   []int64      // that its request's costs may come to, while it is decided
+	most   []int64      // of each of names: what its caller said. Of each of the request's costs, until it is decided
+	whole  bool         // so much is reserved, whatever is likely
 
 	mu       sync.Mutex
 	state    usage.ReservationState
 	totals   []int64         // of each cost: used so far, or committed
 	reserved []int64         // of each cost, so far
-	short    uint32          // bits of names: the last Extend of such a cost was denied
+	short    uint32          // bits of names: a limit denied the last Extend of such a cost
 	late     bool            // it was committed after it had ended
 	claims   []claim         // what it has of each limit
 	at       *usage.Reserved // the journal's part; nil without

@@ -38,8 +38,9 @@ func (c *Client) Reserve(ctx context.Context, n int64, attributes ...Attribute) 
 // ReserveRequest is Reserve for a request that may have several costs: see Decide. It has to cost something, and
 // has at most 64 attributes. Its Expires is 0, or 1 second to 1 hour. Otherwise it is denied as ReasonInvalid.
 //
-// Of a cost for which the policy says `reserve`, its units are the most that are reserved. Once twenty requests alike
-// were committed, it is what so many of them cost at most. Reserved tells, and Extend reserves more.
+// Of a cost for which the policy says `reserve`, its units are the most that are reserved. Once twenty of the tenant's
+// requests alike were committed, it is what so many of them cost at most; until then, the policy's `first`. Reserved
+// tells, and Extend reserves more. With Request.Whole its units are reserved.
 func (c *Client) ReserveRequest(ctx context.Context, q Request) (*Reservation, Decision) {
 	lasts := c.cfg.reservationTime
 	if q.Expires != 0 {
@@ -50,7 +51,7 @@ func (c *Client) ReserveRequest(ctx context.Context, q Request) (*Reservation, D
 		return nil, Decision{Reason: ReasonInvalid}
 	}
 	r := c.request(q.Units, q.Costs, attributesOf(q.Attributes))
-	res := &Reservation{c: c, id: ReservationID{Epoch: c.session.Epoch()}, n: q.Units, tenant: strings.Clone(r.tenant())}
+	res := &Reservation{c: c, id: ReservationID{Epoch: c.session.Epoch()}, n: q.Units, whole: q.Whole, tenant: strings.Clone(r.tenant())}
 	if !c.reserved.add(res, &c.cfg) {
 		r.end()
 		if c.closed.Load() {
@@ -70,7 +71,7 @@ func (c *Client) ReserveRequest(ctx context.Context, q Request) (*Reservation, D
 		return nil, d
 	}
 	res.attrs = kept(attributesOf(q.Attributes))
-	res.totals, res.most = make([]int64, 1+len(res.names)), nil
+	res.totals = make([]int64, 1+len(res.names))
 	res.open()
 	if !c.reserved.start(res, time.Now().Add(lasts)) {
 		_ = res.Cancel() // Close came first
@@ -115,7 +116,9 @@ func (r *Reservation) Extend(ctx context.Context, n int64, costs ...Cost) Decisi
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !d.Allowed {
-		r.extended(adds, true)
+		if d.Reason == ReasonLimit { // any other says nothing of what the stream would have cost
+			r.extended(adds, true)
+		}
 		return d
 	}
 	if r.state != usage.Open || !r.takeOver(more) {

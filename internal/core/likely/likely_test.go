@@ -116,7 +116,7 @@ func TestASketchFollowsAChange(t *testing.T) {
 // A table forgets the key that was used longest ago, and what it had.
 func TestATableIsBounded(t *testing.T) {
 	var table Table
-	key := func(i int) Key { return Key{"tokens", fmt.Sprint(i)} }
+	key := func(i int) Key { return Key{fmt.Sprint("tenant-", i%64), "tokens", fmt.Sprint(i)} } // 16 of each
 	for i := range MaxKeys {
 		for range Needed {
 			table.Observe(key(i), int64(i))
@@ -126,8 +126,8 @@ func TestATableIsBounded(t *testing.T) {
 		t.Errorf("key 0: %d %v", n, ok)
 	}
 	table.Observe(key(MaxKeys), 5)
-	if len(table.of) != MaxKeys {
-		t.Errorf("%d keys, want %d", len(table.of), MaxKeys)
+	if n := held(&table); n != MaxKeys || table.keys != n {
+		t.Errorf("%d keys, want %d", n, MaxKeys)
 	}
 	for i, want := range map[int]bool{0: true, 1: false, 2: true, MaxKeys: false} {
 		if _, ok := table.Quantile(key(i), 950_000); ok != want {
@@ -143,8 +143,79 @@ func TestATableIsBounded(t *testing.T) {
 	if n, ok := (&Table{}).Quantile(key(0), 500_000); ok {
 		t.Errorf("an empty table says %d", n)
 	}
-	table.Observe(Key{"odd", ""}, -5)
-	table.Observe(Key{"odd", ""}, 1<<62)
+	table.Observe(Key{"odd", "", ""}, -5)
+	table.Observe(Key{"odd", "", ""}, 1<<62)
+}
+
+// held counts the keys that a table has.
+func held(t *Table) (n int) {
+	for _, of := range t.of {
+		n += len(of)
+	}
+	return n
+}
+
+// A tenant at its bound loses what it did not use for longest, and no other tenant loses anything.
+func TestATenantIsBounded(t *testing.T) {
+	var table Table
+	mine, other := func(i int) Key { return Key{"evil", "tokens", fmt.Sprint(i)} }, Key{"acme", "tokens", "small"}
+	teach := func(k Key) {
+		for range Needed {
+			table.Observe(k, 9)
+		}
+	}
+	teach(other)
+	for i := range 10 * MaxKeys {
+		teach(mine(i))
+	}
+	if n := len(table.of["evil"]); n != TenantKeys || table.keys != TenantKeys+1 {
+		t.Errorf("a tenant has %d keys of %d, want %d", n, table.keys, TenantKeys)
+	}
+	last := 10*MaxKeys - 1
+	for k, want := range map[Key]bool{other: true, mine(last): true, mine(last - TenantKeys + 1): true, mine(last - TenantKeys): false} {
+		if _, ok := table.Quantile(k, 950_000); ok != want {
+			t.Errorf("%v says something: %v, want %v", k, ok, want)
+		}
+	}
+	for i := range MaxKeys { // tenants with a key each: those of before are used least
+		table.Observe(Key{fmt.Sprint(i), "tokens", ""}, 1)
+	}
+	if len(table.of) != MaxKeys || table.keys != MaxKeys {
+		t.Errorf("%d tenants, %d keys; want %d", len(table.of), table.keys, MaxKeys)
+	}
+}
+
+// A request that was ended counts where it cost no less than most do, and not at all while nothing is known.
+func TestObserveLeast(t *testing.T) {
+	var table Table
+	k := Key{"acme", "tokens", "small"}
+	for range 2 * Needed {
+		table.ObserveLeast(k, 950_000, 4096)
+	}
+	if n, ok := table.Quantile(k, 950_000); ok || table.keys > 0 {
+		t.Errorf("what nobody knows is %d, of %d keys", n, table.keys)
+	}
+	for range Needed {
+		table.Observe(k, 100)
+	}
+	for range HalfLife {
+		table.ObserveLeast(k, 950_000, 95) // 100 is in the bucket of 96 to 103
+	}
+	if n, _ := table.Quantile(k, 500_000); n != 103 {
+		t.Errorf("after many that were ended below, half cost at most %d, want 103", n)
+	}
+	for range 2 * Needed {
+		table.ObserveLeast(k, 950_000, 96)
+	}
+	for range 2 * Needed {
+		table.ObserveLeast(k, 950_000, 1<<62)
+	}
+	if n, _ := table.Quantile(k, 950_000); n != Largest {
+		t.Errorf("after many that were ended above, 95 %% cost at most %d, want %d", n, Largest)
+	}
+	if n, _ := table.Quantile(k, 500_000); n != 103 {
+		t.Errorf("after some that were ended above, half cost at most %d, want 103", n)
+	}
 }
 
 // Many use one table at once; run with the race detector.
@@ -154,7 +225,7 @@ func TestATableIsShared(t *testing.T) {
 	for g := range 8 {
 		all.Go(func() {
 			for i := range 2000 {
-				k := Key{"tokens", fmt.Sprint(i % (MaxKeys + 10))}
+				k := Key{fmt.Sprint(i % 50), "tokens", fmt.Sprint(i % (MaxKeys + 10))}
 				table.Observe(k, int64(g))
 				if n, ok := table.Quantile(k, 990_000); ok && n > 8 {
 					t.Errorf("%d of amounts of at most 7", n)
@@ -163,14 +234,14 @@ func TestATableIsShared(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if len(table.of) != MaxKeys {
-		t.Errorf("%d keys, want %d", len(table.of), MaxKeys)
+	if n := held(&table); n != MaxKeys || table.keys != n {
+		t.Errorf("%d keys, want %d", n, MaxKeys)
 	}
 }
 
 func BenchmarkReservation(b *testing.B) {
 	var table Table
-	k := Key{"tokens", "small"}
+	k := Key{"acme", "tokens", "small"}
 	r := rand.New(rand.NewPCG(1, 1))
 	b.ReportAllocs()
 	for b.Loop() {

@@ -12,4 +12,5 @@ type Likely struct {
 	Cost        string // one of the policy's
 	QuantilePPM int64  // millionths of the requests: MinQuantilePPM to MaxQuantilePPM
 	By          string // the attribute whose values are told apart; empty for none
+	First       int64  // units reserved at most until enough requests are known: 1 to MaxUnits; 0 for no bound
 }

@@ -97,7 +97,7 @@ func costNames(names []string) error {
 
 func likelyToProto(all []limit.Likely) (out []*quotav1.Likely) {
 	for _, l := range all {
-		out = append(out, &quotav1.Likely{Cost: l.Cost, QuantilePpm: l.QuantilePPM, By: l.By})
+		out = append(out, &quotav1.Likely{Cost: l.Cost, QuantilePpm: l.QuantilePPM, By: l.By, First: l.First})
 	}
 	return out
 }
@@ -105,7 +105,11 @@ func likelyToProto(all []limit.Likely) (out []*quotav1.Likely) {
 // likelyFromProto checks what is reserved of a policy's costs. Errors wrap fault.ErrInvalid.
 func likelyFromProto(p []*quotav1.Likely, costs []string) (all []limit.Likely, err error) {
 	for _, l := range p {
-		if err := ranged(bound{"quantile_ppm", l.GetQuantilePpm(), limit.MinQuantilePPM, limit.MaxQuantilePPM}); err != nil {
+		err := ranged(
+			bound{"quantile_ppm", l.GetQuantilePpm(), limit.MinQuantilePPM, limit.MaxQuantilePPM},
+			bound{"first", l.GetFirst(), 0, limit.MaxUnits},
+		)
+		if err != nil {
 			return nil, err
 		}
 		switch {
@@ -116,7 +120,7 @@ func likelyFromProto(p []*quotav1.Likely, costs []string) (all []limit.Likely, e
 		case l.By != "" && !limit.ValidName(l.By):
 			return nil, invalid("by must be at most %d bytes of [A-Za-z0-9._-]", limit.MaxNameLen)
 		}
-		all = append(all, limit.Likely{Cost: l.Cost, QuantilePPM: l.QuantilePpm, By: l.By})
+		all = append(all, limit.Likely{Cost: l.Cost, QuantilePPM: l.QuantilePpm, By: l.By, First: l.First})
 	}
 	return all, nil
 }

@@ -69,11 +69,13 @@ func TestCostBounds(t *testing.T) {
 // So is what a policy says of what is likely.
 func TestLikelyBounds(t *testing.T) {
 	for says, likely := range map[string][]*quotav1.Likely{
-		"":                             {{Cost: "b", QuantilePpm: 500_000}, {Cost: "a", QuantilePpm: 999_000, By: "model"}},
+		"":                             {{Cost: "b", QuantilePpm: 500_000}, {Cost: "a", QuantilePpm: 999_000, By: "model", First: limit.MaxUnits}},
 		"quantile_ppm is 0":            {nil},
 		"quantile_ppm is 499999":       {{Cost: "a", QuantilePpm: 499_999}},
 		"quantile_ppm is 999001":       {{Cost: "a", QuantilePpm: 999_001}},
 		"quantile_ppm is -1":           {{Cost: "a", QuantilePpm: -1}},
+		"first is -1":                  {{Cost: "a", QuantilePpm: 950_000, First: -1}},
+		"first is 1000000001":          {{Cost: "a", QuantilePpm: 950_000, First: limit.MaxUnits + 1}},
 		`likely names "c", which is`:   {{Cost: "c", QuantilePpm: 950_000}},
 		`likely names "requests"`:      {{Cost: "requests", QuantilePpm: 950_000}},
 		`likely names cost "a" twice`:  {{Cost: "a", QuantilePpm: 950_000}, {Cost: "a", QuantilePpm: 950_000}},
@@ -83,7 +85,7 @@ func TestLikelyBounds(t *testing.T) {
 		p, err := PolicyFromProto(&quotav1.Policy{SlotSeconds: 300, Costs: []string{"a", "b"}, Likely: likely})
 		switch says = strings.TrimSpace(says); {
 		case says == "":
-			if want := (limit.Likely{Cost: "a", QuantilePPM: 999_000, By: "model"}); err != nil || len(p.Likely) != 2 || p.Likely[1] != want {
+			if want := (limit.Likely{Cost: "a", QuantilePPM: 999_000, By: "model", First: limit.MaxUnits}); err != nil || len(p.Likely) != 2 || p.Likely[1] != want {
 				t.Errorf("%v: got %+v, %v", likely, p, err)
 			}
 		case !errors.Is(err, fault.ErrInvalid) || !strings.Contains(err.Error(), says):

@@ -553,8 +553,10 @@ type ReserveRequest struct {
 	TimeoutUs  int64        `protobuf:"varint,4,opt,name=timeout_us,json=timeoutUs,proto3" json:"timeout_us,omitempty"`
 	// When the reservation ends by itself: after 1 to 3600 seconds; 60 if 0.
 	ExpiresSeconds int64 `protobuf:"varint,5,opt,name=expires_seconds,json=expiresSeconds,proto3" json:"expires_seconds,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Reserves what is asked for where the policy would reserve what is likely, as for what cannot extend.
+	Whole         bool `protobuf:"varint,6,opt,name=whole,proto3" json:"whole,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ReserveRequest) Reset() {
@@ -620,6 +622,13 @@ func (x *ReserveRequest) GetExpiresSeconds() int64 {
 		return x.ExpiresSeconds
 	}
 	return 0
+}
+
+func (x *ReserveRequest) GetWhole() bool {
+	if x != nil {
+		return x.Whole
+	}
+	return false
 }
 
 type ReserveResponse struct {
@@ -1112,7 +1121,7 @@ const file_quota_v1_decision_proto_rawDesc = "" +
 	"\rREASON_LISTED\x10\x10\x12\x13\n" +
 	"\x0fREASON_PRIORITY\x10\x11\x12\x17\n" +
 	"\x13REASON_SPENDING_CAP\x10\x12\x12\x14\n" +
-	"\x10REASON_TOO_LARGE\x10\x13\"\xd8\x01\n" +
+	"\x10REASON_TOO_LARGE\x10\x13\"\xee\x01\n" +
 	"\x0eReserveRequest\x12\x19\n" +
 	"\x05units\x18\x01 \x01(\x03H\x00R\x05units\x88\x01\x01\x12$\n" +
 	"\x05costs\x18\x02 \x03(\v2\x0e.quota.v1.CostR\x05costs\x123\n" +
@@ -1121,7 +1130,8 @@ const file_quota_v1_decision_proto_rawDesc = "" +
 	"attributes\x12\x1d\n" +
 	"\n" +
 	"timeout_us\x18\x04 \x01(\x03R\ttimeoutUs\x12'\n" +
-	"\x0fexpires_seconds\x18\x05 \x01(\x03R\x0eexpiresSecondsB\b\n" +
+	"\x0fexpires_seconds\x18\x05 \x01(\x03R\x0eexpiresSeconds\x12\x14\n" +
+	"\x05whole\x18\x06 \x01(\bR\x05wholeB\b\n" +
 	"\x06_units\"\xa6\x01\n" +
 	"\x0fReserveResponse\x12,\n" +
 	"\bdecision\x18\x01 \x01(\v2\x10.quota.v1.AnswerR\bdecision\x12\x0e\n" +

@@ -1744,7 +1744,9 @@ type Likely struct {
 	// Millionths of the requests: 500,000 to 999,000.
 	QuantilePpm int64 `protobuf:"varint,2,opt,name=quantile_ppm,json=quantilePpm,proto3" json:"quantile_ppm,omitempty"`
 	// The attribute whose values are told apart; empty for none.
-	By            string `protobuf:"bytes,3,opt,name=by,proto3" json:"by,omitempty"`
+	By string `protobuf:"bytes,3,opt,name=by,proto3" json:"by,omitempty"`
+	// Units reserved at most until enough requests are known: 1 to 1,000,000,000; 0 for no bound.
+	First         int64 `protobuf:"varint,4,opt,name=first,proto3" json:"first,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1798,6 +1800,13 @@ func (x *Likely) GetBy() string {
 		return x.By
 	}
 	return ""
+}
+
+func (x *Likely) GetFirst() int64 {
+	if x != nil {
+		return x.First
+	}
+	return 0
 }
 
 type Plan struct {
@@ -3400,11 +3409,12 @@ const file_quota_v1_lease_proto_rawDesc = "" +
 	"\bgateways\x18\x05 \x03(\v2\x11.quota.v1.GatewayR\bgateways\x12!\n" +
 	"\fslot_seconds\x18\x06 \x01(\x03R\vslotSeconds\x12\x14\n" +
 	"\x05costs\x18\a \x03(\tR\x05costs\x12(\n" +
-	"\x06likely\x18\b \x03(\v2\x10.quota.v1.LikelyR\x06likely\"O\n" +
+	"\x06likely\x18\b \x03(\v2\x10.quota.v1.LikelyR\x06likely\"e\n" +
 	"\x06Likely\x12\x12\n" +
 	"\x04cost\x18\x01 \x01(\tR\x04cost\x12!\n" +
 	"\fquantile_ppm\x18\x02 \x01(\x03R\vquantilePpm\x12\x0e\n" +
-	"\x02by\x18\x03 \x01(\tR\x02by\"C\n" +
+	"\x02by\x18\x03 \x01(\tR\x02by\x12\x14\n" +
+	"\x05first\x18\x04 \x01(\x03R\x05first\"C\n" +
 	"\x04Plan\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12'\n" +
 	"\x06limits\x18\x02 \x03(\v2\x0f.quota.v1.LimitR\x06limits\"\x9c\f\n" +

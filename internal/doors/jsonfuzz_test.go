@@ -57,7 +57,7 @@ func FuzzReadDecide(f *testing.F) {
 // Whatever is sent about reservations is read or refused, within bounds.
 func FuzzReadReservations(f *testing.F) {
 	for _, s := range []string{
-		`{"attributes":{"tenant":"acme"},"units":1,"costs":{"tokens_in":900},"expires_seconds":60,"timeout_ms":5}`,
+		`{"attributes":{"tenant":"acme"},"units":1,"costs":{"tokens_in":900},"expires_seconds":60,"whole": true,"timeout_ms":5}`,
 		`{"id":"AQ","units":0,"costs":{"tokens_out":500},"used":{"units":1,"costs":{"tokens_out":480}}}`, `{"id":"AQ","used":{"used":{}}}`, `{"id":""}`,
 	} {
 		f.Add(s)

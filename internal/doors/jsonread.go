@@ -156,6 +156,18 @@ func (r *jsonReader) integer(least, most int64) (int64, error) {
 	return v, nil
 }
 
+// boolean reads true or false.
+func (r *jsonReader) boolean() (bool, error) {
+	r.peek()
+	for word, v := range map[string]bool{"true": true, "false": false} {
+		if strings.HasPrefix(r.text[r.at:], word) {
+			r.at += len(word)
+			return v, nil
+		}
+	}
+	return false, r.fault("true or false")
+}
+
 // end reports what follows the text's value.
 func (r *jsonReader) end() error {
 	if r.peek() != 0 || r.at < len(r.text) {

@@ -106,6 +106,10 @@ func readReserve(text string) (q reserveRequest, err error) {
 				q.request.Expires = time.Duration(s) * time.Second
 				return in("expires_seconds", err)
 			}},
+			{"whole", false, func() (err error) {
+				q.request.Whole, err = r.boolean()
+				return in("whole", err)
+			}},
 			{"timeout_ms", false, func() (err error) { q.timeout, err = r.timeout(); return err }},
 		}
 	})

@@ -90,8 +90,9 @@ func (k *Kuadrant) report(ctx context.Context, w *words, descriptors []*rlcommon
 	return nil
 }
 
-// Reserve takes an amount for all descriptors as one request: the first value of an attribute counts. An amount of 0
-// only looks. What no limit holds is OK, without a reservation.
+// Reserve takes an amount for all descriptors as one request: the first value of an attribute counts. It takes all of it,
+// for its gateways neither hear what is reserved nor extend. An amount of 0 only looks. What no limit holds is OK,
+// without a reservation.
 func (k *Kuadrant) Reserve(ctx context.Context, r *ratelimitv1.ReserveRequest) (*ratelimitv1.ReserveResponse, error) {
 	w, _, err := k.envoy.read(ctx, &rls.RateLimitRequest{Domain: r.GetDomain(), Descriptors: r.GetDescriptors()})
 	if err != nil {
@@ -111,6 +112,7 @@ func (k *Kuadrant) Reserve(ctx context.Context, r *ratelimitv1.ReserveRequest) (
 		if r.GetTtl() != nil {
 			q.Expires = min(max(r.GetTtl().AsDuration(), client.MinReservationTime), client.MaxReservationTime).Truncate(time.Millisecond)
 		}
+		q.Whole = true
 		if g, d, err = k.reservations.reserve(ctx, q); err != nil {
 			return nil, statusError(err)
 		}

@@ -63,6 +63,9 @@ func TestThinClientsReserve(t *testing.T) {
 	if d := r.Extend(t.Context(), 0, out(1200)); d.Allowed || d.Limit() != "tokens" {
 		t.Errorf("1200 of 1000: %+v", d)
 	}
+	if out, n := r.Reserved("tokens_out"), r.Reserved("requests"); out != 1500 || n != 1 {
+		t.Errorf("%d tokens of %d requests are reserved, want 1500 of 1", out, n)
+	}
 	if err := r.Commit(t.Context(), 1, client.Cost{Name: "bytes", Units: 1}); !errors.Is(err, client.ErrCost) {
 		t.Errorf("an unknown cost: %v", err)
 	}

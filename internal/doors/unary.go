@@ -15,7 +15,7 @@ import (
 // Reserve implements quotav1.DecisionServiceServer.
 func (d *Decide) Reserve(ctx context.Context, m *quotav1.ReserveRequest) (answer *quotav1.ReserveResponse, err error) {
 	err = d.unary(ctx, "Reserve", m.GetTimeoutUs(), func(ctx context.Context) error {
-		q := client.Request{Units: 1, Expires: time.Duration(min(max(m.GetExpiresSeconds(), -1), 1<<30)) * time.Second}
+		q := client.Request{Units: 1, Expires: time.Duration(min(max(m.GetExpiresSeconds(), -1), 1<<30)) * time.Second, Whole: m.GetWhole()}
 		if m.Units != nil {
 			q.Units = m.GetUnits()
 		}

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/f4ee788f/quota/internal/core/limit"
 	"github.com/f4ee788f/quota/pkg/client"
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
@@ -24,16 +25,19 @@ type Reservation struct {
 	t  *Client
 	id string // empty where the failure mode admitted the request: no agent has it
 
-	mu   sync.Mutex
-	used *quotav1.Totals
-	late bool
+	mu       sync.Mutex
+	used     *quotav1.Totals
+	reserved map[string]int64 // units by cost
+	late     bool
 }
 
 // Reserve has the agent reserve what a request is likely to cost; see client.Client.ReserveRequest. An allowed one comes
 // with a Reservation, which the caller has to end. It waits no longer than ctx and WithMaxWait. A call that is not
 // answered may have reserved: that expires, and bills nothing. While the agent is away WithFailureMode decides.
 func (t *Client) Reserve(ctx context.Context, q client.Request) (*Reservation, client.Decision) {
-	m := &quotav1.ReserveRequest{Units: &q.Units, Costs: protoCosts(q.Costs), ExpiresSeconds: int64((q.Expires + time.Second - 1) / time.Second)}
+	m := &quotav1.ReserveRequest{
+		Units: &q.Units, Costs: protoCosts(q.Costs), ExpiresSeconds: int64((q.Expires + time.Second - 1) / time.Second), Whole: q.Whole,
+	}
 	for _, a := range q.Attributes {
 		m.Attributes = append(m.Attributes, &quotav1.Attribute{Name: a.Name, Value: a.Value})
 	}
@@ -44,7 +48,32 @@ func (t *Client) Reserve(ctx context.Context, q client.Request) (*Reservation, c
 	if !d.Allowed {
 		return nil, d
 	}
-	return &Reservation{t: t, id: answer.GetId()}, d
+	r := &Reservation{t: t, id: answer.GetId(), reserved: make(map[string]int64)}
+	if has := answer.GetReserved(); has != nil {
+		r.extended(has.GetUnits(), has.GetCosts())
+	} else {
+		r.extended(q.Units, m.GetCosts()) // no agent says: all that was asked for
+	}
+	return r, d
+}
+
+// extended notes more units that are reserved.
+func (r *Reservation) extended(n int64, costs []*quotav1.Cost) {
+	r.reserved[limit.Requests] += n
+	for _, c := range costs {
+		r.reserved[c.GetName()] += c.GetUnits()
+	}
+}
+
+// Reserved returns how many units of a cost are reserved, by Reserve and by Extend; see client.Reservation.Reserved. It
+// is what the agent answered, also once the reservation has ended. A call without an answer counts nothing.
+func (r *Reservation) Reserved(cost string) int64 {
+	if r == nil {
+		return 0
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.reserved[cost]
 }
 
 // Use notes what was used so far, in all. The agent hears of it with the next Extend, and bills it if nobody commits.
@@ -62,12 +91,23 @@ func (r *Reservation) Extend(ctx context.Context, n int64, costs ...client.Cost)
 	if r == nil {
 		return client.Decision{Reason: client.ReasonInvalid}
 	}
-	if r.id == "" {
-		return r.t.decided(nil, ErrUnanswered, 0)
-	}
 	r.mu.Lock()
 	m := &quotav1.ExtendRequest{Id: r.id, Units: n, Costs: protoCosts(costs), Used: r.used}
 	r.mu.Unlock()
+	d := r.ask(ctx, m)
+	if d.Allowed {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.extended(n, m.GetCosts())
+	}
+	return d
+}
+
+// ask has the agent extend; where no agent has the reservation, the failure mode decides.
+func (r *Reservation) ask(ctx context.Context, m *quotav1.ExtendRequest) client.Decision {
+	if r.id == "" {
+		return r.t.decided(nil, ErrUnanswered, 0)
+	}
 	ctx, cancel := r.t.within(ctx, &m.TimeoutUs)
 	defer cancel()
 	answer, err := quotav1.NewDecisionServiceClient(r.t.calls).Extend(ctx, m)

@@ -16,7 +16,7 @@ type budget struct {
 func (b *budget) document(s *strategy) string {
 	out := "tokens_out"
 	if s.likely {
-		out = "{name: tokens_out, reserve: {quantile: 95%, by: model}}"
+		out = "{name: tokens_out, reserve: {quantile: 95%, by: model, first: 256}}"
 	}
 	minute := fmt.Sprintf("rate: %d/minute, burst: %d", b.minute, b.burst)
 	if b.burst == 0 {

@@ -20,10 +20,10 @@ const (
 // strategy is what a gateway reserves of an answer.
 type strategy struct {
 	name   string
-	first  int64 // tokens, before the answer begins
+	first  int64 // tokens, before the answer begins; the most of them where likely
 	extend int64 // tokens at a time, once these are used up; 0 for never
 	pace   int64 // tokens a second that a model sends
-	likely bool  // the policy has what is likely reserved of the first
+	likely bool  // the policy has what is likely reserved of the first, and 256 until that is known
 }
 
 // request is what a caller asks for.

@@ -69,7 +69,7 @@ func TestBudgets(t *testing.T) {
 		{strategy{"4096", mostTokens, 0, pace, false}, b, wastes},
 		{strategy{"128 and 128 more", 128, 128, pace, false}, b, fits},
 		{strategy{"the same, in windows", 128, 128, pace, false}, windows, fits},
-		{strategy{"likely of 256, and 128 more", 256, 128, pace, true}, b, fits},
+		{strategy{"likely of 4096, and 128 more", mostTokens, 128, pace, true}, b, fits},
 	} {
 		t.Run(run.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

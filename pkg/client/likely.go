@@ -8,8 +8,8 @@ import (
 	"github.com/f4ee788f/quota/internal/core/match"
 )
 
-// likely lowers what the request reserves of each cost to what is likely, where the policy says so, and the caller did
-// not want the whole. What the caller said is the most. It may be called again, under another policy.
+// likely lowers what the request reserves of each cost to what is likely, where the policy says so. What the caller said
+// is the most, and taken where it wants the whole. It may be called again, under another policy.
 func (r *request) likely(costs *limit.Costs) {
 	res := r.reserves
 	res.named, res.names = costs, costs.Names()

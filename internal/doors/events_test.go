@@ -87,11 +87,11 @@ func TestEventsAreMapped(t *testing.T) {
 	}
 	for _, test := range []struct{ media, body, want string }{
 		{typeUsageEvent, `{"event_id":"1","model_requested":"m","model_response":"","status_code":200,"attributes":{"tenant":"acme","zone.name":"z"},"output_tokens":7,"gen_ai.usage.input":null}`,
-			`{  1 {2 [{tokens_out 7}] [{tenant acme} {model m} {edge true} {zone z} {code 200}] 0s}}`},
+			`{  1 {2 [{tokens_out 7}] [{tenant acme} {model m} {edge true} {zone z} {code 200}] 0s false}}`},
 		{typeCloudEvent, `{"specversion":"1.0","type":"t","source":"s","id":"i","subject":"a/b","data":{"n":0,"gen_ai":{"usage.input":5}}}`,
-			`{ s i {0 [{tokens_in 5}] [{tenant a/b} {edge true}] 0s}}`},
+			`{ s i {0 [{tokens_in 5}] [{tenant a/b} {edge true}] 0s false}}`},
 		{typeBatch + "; charset=utf-8", `[{"specversion":"1.0","type":"t","source":"s","id":"é","subject":"a","output_tokens":1000000000}]`,
-			`{ s é {2 [{tokens_out 1000000000}] [{tenant a} {edge true}] 0s}}`},
+			`{ s é {2 [{tokens_out 1000000000}] [{tenant a} {edge true}] 0s false}}`},
 	} {
 		s := new(sink)
 		if w := send(NewEvents(s, m, newMetrics(t)), test.media, test.body); w.Code != http.StatusOK || len(s.events) != 1 {

@@ -28,7 +28,7 @@ func TestJSONReservesWhatIsLikely(t *testing.T) {
 		{"/v1/reserve", strings.Replace(small, "{", `{"whole": true,`, 1), 200, `"reserved":{"units":0,"costs":{"tokens_in":5,"tokens_out":400}}}`},
 		{"/v1/reserve", strings.Replace(small, "{", `{"whole":false ,`, 1), 200, `"tokens_out":51}`},
 		{"/v1/reserve", strings.Replace(small, "{", `{"whole":1,`, 1), 400, "whole: "},
-		{"/v1/reserve", strings.Replace(small, "{", `{"whole":truely,`, 1), 400, "where a comma"},
+		{"/v1/reserve", strings.Replace(small, "{", `{"whole":trueish,`, 1), 400, "where a comma"},
 		{"/v1/reserve", other, 200, `"reserved":{"units":0,"costs":{"tokens_in":5,"tokens_out":400}}}`},
 		{"/v1/reserve", `{"attributes":{"tenant":"acme"},"costs":{"tokens_in":0}}`, 200, `"expires_seconds":60,"reserved":{"units":1}}`},
 	}.run(t, s, door, "")

@@ -46,7 +46,7 @@ func unpackState(b, log string) (*lease.State, error) {
 		return nil, errCorrupt
 	}
 	for i := 30; i < len(v); i += 6 {
-		slot, sums := int64(v[i]), unpackSums(v[i+1:])
+		slot, sums := int64(v[i]), unpackSums(s.Algorithm, v[i+1:])
 		if ahead := slot - s.Last/lease.SlotLen; s.Ring.Has(slot) || ahead < 1 || ahead > ringSpan {
 			return nil, errCorrupt
 		}
@@ -74,7 +74,7 @@ func unpackRecord(b string) (*lease.Record, error) {
 	if len(v) > 36 && v[36] > lastPacked {
 		return nil, lease.ErrFormat
 	}
-	r := &lease.Record{Algorithm: limit.Algorithm(v[16]), Lease: unpackSums(v), Fresh: v[10] == 1}
+	r := &lease.Record{Algorithm: limit.Algorithm(v[16]), Lease: unpackSums(limit.Algorithm(v[16]), v), Fresh: v[10] == 1}
 	g := &r.Grant
 	for i, to := range []*int64{
 		5: &r.Slot, 6: &r.Start, 7: &r.Expires, 8: &r.Window, 9: &r.NextWindow, 11: &r.Largest, 12: &r.Began, 13: &r.Admitted,
@@ -87,11 +87,19 @@ func unpackRecord(b string) (*lease.Record, error) {
 			*to = int64(v[i])
 		}
 	}
+	if r.Algorithm == limit.FixedWindow {
+		r.Declared = 0 // they had no use for it
+	}
 	return r, nil
 }
 
-func unpackSums(v []float64) lease.Sums {
-	return lease.Sums{Stock: int64(v[0]), Pile: int64(v[1]), Trickle: int64(v[2]), Demand: int64(v[3]), Next: int64(v[4])}
+// unpackSums reads sums. Only those of windows have a Next.
+func unpackSums(a limit.Algorithm, v []float64) lease.Sums {
+	s := lease.Sums{Stock: int64(v[0]), Pile: int64(v[1]), Trickle: int64(v[2]), Demand: int64(v[3])}
+	if a == limit.FixedWindow {
+		s.Next = int64(v[4])
+	}
+	return s
 }
 
 // unpack reads a list of numbers.

@@ -10,9 +10,8 @@ import (
 	quotav1 "github.com/f4ee788f/quota/proto/quota/v1"
 )
 
-// A unit taken after its window's end, which another request goes over to the next one before it comes back, is not
-// spendable in that one.
-func TestAUnitPutBackLateIsNotOfTheNextWindow(t *testing.T) {
+// beforeAnEdge is a bucket with 5 units of a strict window, and as many of the next one.
+func beforeAnEdge() *Bucket {
 	const second = 1_000_000
 	b := Of(&limit.Limit{
 		Name: "l", Algorithm: limit.FixedWindow, Rate: limit.Rate{Units: 20, Per: 10 * time.Second}, Enforcement: limit.Strict,
@@ -21,6 +20,13 @@ func TestAUnitPutBackLateIsNotOfTheNextWindow(t *testing.T) {
 		Number: b.Renew(second, false).Number, Tokens: 5, Next: 5, TTL: 2 * second, Reset: second,
 		ValidFrom: 100 * second, ValidUntil: 110 * second,
 	})
+	return b
+}
+
+// A unit taken after its window's end, which another request goes over to the next one before it comes back, is not
+// spendable in that one.
+func TestAUnitPutBackLateIsNotOfTheNextWindow(t *testing.T) {
+	b := beforeAnEdge()
 	now, admitted := b.beginAt+1, 0
 	if until := b.Until(); !b.Take(1) || b.InTime(1, until, func() int64 {
 		if b.Ask(now, 1, false, false).Outcome == Admitted {
@@ -41,14 +47,7 @@ func TestAUnitPutBackLateIsNotOfTheNextWindow(t *testing.T) {
 // Another request goes over to the next window between a unit's taking and the look at the clock. The unit is of the
 // window before, and is not spent in the next.
 func TestAUnitTakenAsTheWindowTurnedIsLate(t *testing.T) {
-	const second = 1_000_000
-	b := Of(&limit.Limit{
-		Name: "l", Algorithm: limit.FixedWindow, Rate: limit.Rate{Units: 20, Per: 10 * time.Second}, Enforcement: limit.Strict,
-	})
-	b.Apply(second, lease.Grant{
-		Number: b.Renew(second, false).Number, Tokens: 5, Next: 5, TTL: 2 * second, Reset: second,
-		ValidFrom: 100 * second, ValidUntil: 110 * second,
-	})
+	b := beforeAnEdge()
 	until := b.Until()
 	taken, now := b.Take(1), b.beginAt+1
 	admitted := 0
